@@ -182,8 +182,7 @@ int count_false_alarms(const FailuresOptions& options) {
   report.add_note("late: by 0.3 s, or 15 s of computing");
   report.add_note(
       "heartbeats: share of the threads that send and check them, and of the thread that runs the coordinator, in the "
-      "CPU "
-      "time of all ranks");
+      "CPU time of all ranks");
   report.add_note("heartbeat_timeout and deadlock_timeout are " + std::to_string(options.timeout) +
                   " s; no other timeout and no environment variable is set");
   report.finish(options.json);

@@ -34,7 +34,9 @@ int run_sync_rank(SyncOptions options, const Environment& environment) {
   systems.push_back(make_no_communication_system(context));
   for (const std::string& name : options.selection.systems) {
     if (std::ranges::any_of(systems, [&](const auto& system) { return system->name() == name; })) continue;
-    throw UsageError("--systems: there is no system \"" + name + "\" here.");
+    std::string names;
+    for (const auto& system : systems) names += (names.empty() ? "" : "; ") + system->name();
+    throw UsageError("--systems: there is no system \"" + name + "\" here. Choose from: " + names + ".");
   }
   const bool whole_windows = options.batches % options.steps == 0;
   const auto results = compare(systems, reference, copy_of(workload.make_model()->parameters()), whole_windows,

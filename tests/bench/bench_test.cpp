@@ -160,6 +160,15 @@ TEST(BenchSync, ComparesAllSystems) {
             (std::set<std::string>{"tutti", "tutti, fused step", "c10d::Reducer", "hand-written", "none"}));
 }
 
+TEST(BenchSync, MeasuresTheSelectionAndTheLoopWithoutCommunication) {
+  auto words = tiny_model;
+  words.insert(words.begin(), {"sync", "--batches", "2", "--steps", "2", "--systems", "tutti", "--modes", "no_sync"});
+  json rows;
+  bench(words, rows);
+  EXPECT_EQ(values_of(rows, "system"), (std::set<std::string>{"tutti", "none"}));
+  EXPECT_EQ(values_of(rows, "mode"), (std::set<std::string>{"no_sync", "baseline"}));
+}
+
 TEST(BenchNlp, TrainsInBothLanguages) {
   if (!HAS_EXPORTED) GTEST_SKIP() << "tutti was built without the component exported";
   const char* python = std::getenv("TUTTI_PEERS_PYTHON");  // NOLINT(concurrency-mt-unsafe)
