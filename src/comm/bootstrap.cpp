@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <sstream>
 #include <utility>
 
 #include "comm/algorithms/p2p_backend.h"
@@ -14,9 +15,11 @@
 #include "comm/device/nccl.h"
 #include "comm/device/staged.h"
 #include "comm/make_communicator.h"
+#include "comm/rendezvous/node_id.h"
 #include "comm/select_backend.h"
 #include "comm/single_backend.h"
 #include "comm/transport/mpi/mpi_transport.h"
+#include "comm/transport/tcp/endpoint.h"
 #include "comm/transport/tcp/group_endpoint.h"
 #include "comm/transport/tcp/tcp_transport.h"
 #include "core/job_secret.h"
@@ -31,13 +34,8 @@ namespace {
 
 constexpr const char* backend_variable = "TUTTI_BACKEND";
 
-std::string host_at(const BindAddress& bind_address) {
-  return bind_address.interface.empty() ? bind_address.address : interface_address(bind_address.interface);
-}
-
 /// Only messages over TCP are encrypted.
-void check_encryption(const RendezvousResult& result, const BackendRequest& requested, const DeviceSelection& devices) {
-  if (!result.rendezvous.encrypts || std::ranges::all_of(result.nodes, [](int node) { return node == 0; })) return;
+void require_encrypting_backends(const BackendRequest& requested, const DeviceSelection& devices) {
   using ForDevices = BackendRequest::ForDevices;
   if (requested.host.starts_with("mpi")) {
     throw UsageError(requested.error_prefix +
@@ -54,18 +52,18 @@ void check_encryption(const RendezvousResult& result, const BackendRequest& requ
 
 /// Adds to the backend for CPU memory the one for the ranks' devices.
 std::shared_ptr<Backend> add_device_backend(std::shared_ptr<Backend> host, const DeviceSelection& selection,
-                                            const RendezvousResult& result, const CommunicatorOptions& options) {
-  if (!selection.reason.empty() && result.rank == 0) {
-    Logger(result.rank).info("tensors on devices pass through CPU memory (backend staged): " + selection.reason);
+                                            const c10::intrusive_ptr<c10d::Store>& store,
+                                            const BindAddress& bind_address, const CommunicatorOptions& options) {
+  if (!selection.reason.empty() && host->rank() == 0) {
+    Logger(0).info("tensors on devices pass through CPU memory (backend staged): " + selection.reason);
   }
   switch (selection.backend) {
     case BackendRequest::ForDevices::nccl:
-      return add_encoded_sums(make_device_backend(host, nccl_backend_factory(result.rendezvous.store), "job"), "job");
+      return add_encoded_sums(make_device_backend(host, nccl_backend_factory(store), "job"), "job");
     case BackendRequest::ForDevices::c10d_gloo:
       return add_encoded_sums(
           make_device_backend(host,
-                              c10d_gloo_factory(result.rendezvous.store, result.bind_address.interface,
-                                                result.bind_address.address, options.timeout),
+                              c10d_gloo_factory(store, bind_address.interface, bind_address.address, options.timeout),
                               "job"),
           "job");
     case BackendRequest::ForDevices::factory:
@@ -75,6 +73,61 @@ std::shared_ptr<Backend> add_device_backend(std::shared_ptr<Backend> host, const
     default:
       return host;
   }
+}
+
+// A contradiction between the nodes that ranks report and what their launcher has told them.
+void check_local_size(const std::vector<int>& nodes, std::size_t rank, int local_size) {
+  const auto together = std::ranges::count(nodes, nodes[rank]);
+  if (local_size == 0 || together == local_size) return;
+  throw UsageError("rank " + std::to_string(rank) + " was told that its node holds " + std::to_string(local_size) +
+                   " ranks, but " + std::to_string(together) +
+                   " report that node: start the same number of ranks on every node, in order.");
+}
+
+/// The node of each rank. Throws UsageError if the ranks do not agree.
+std::vector<int> nodes_of(const JoinedGroup& group) {
+  std::vector<RankInfo> infos;
+  std::vector<std::string> names;
+  for (const auto& text : group.rank_infos) names.push_back(infos.emplace_back(RankInfo::from_text(text)).node);
+  auto nodes = number_nodes(names);
+  const auto& own = infos[static_cast<std::size_t>(group.rank)];
+  const auto own_name = "rank " + std::to_string(group.rank);
+  for (std::size_t rank = 0; rank < infos.size(); ++rank) {
+    const auto& info = infos[rank];
+    const auto name = "rank " + std::to_string(rank);
+    if (info.encrypts != own.encrypts) {
+      throw UsageError((own.encrypts ? own_name : name) + " asks for encryption between ranks, " +
+                       (own.encrypts ? name : own_name) + " does not: set " + encryption_variable +
+                       " or CommunicatorOptions::encryption on all ranks, or on none.");
+    }
+    if (info.backend != own.backend) {
+      throw UsageError(name + " asks for the backend " + info.backend + ", " + own_name + " for " + own.backend +
+                       ": all must ask for the same.");
+    }
+    check_local_size(nodes, rank, info.local_size);
+  }
+  return nodes;
+}
+
+struct Peers {
+  std::vector<std::string> addresses;  // by rank
+  std::vector<DeviceInfo> devices;     // by rank
+};
+
+// A second exchange, because a rank's device and the address at which it listens follow from the nodes of all ranks.
+Peers exchange_peers(const JoinedGroup& group, const std::vector<int>& nodes, const MessageSocket& socket,
+                     const BackendRequest& requested, const CommunicatorOptions& options) {
+  const auto own_node = nodes.begin() + group.rank;
+  const auto counted = static_cast<int>(std::count(nodes.begin(), own_node, *own_node));
+  const auto device = device_info(requested, options, group.local_rank.value_or(counted));
+  Peers peers;
+  for (const auto& text : coordinator_all_gather(group.rendezvous, "peers", group.rank,
+                                                 socket.to_text() + "\n" + device.to_text(), options.connect_timeout)) {
+    const auto end = text.find('\n');
+    peers.addresses.push_back(text.substr(0, end));
+    peers.devices.push_back(DeviceInfo::from_text(end == std::string::npos ? "" : text.substr(end + 1)));
+  }
+  return peers;
 }
 
 }  // namespace
@@ -94,19 +147,6 @@ JobSecretPtr encryption_secret(const CommunicatorOptions& options) {
   throw UsageError((by_variable ? std::string(encryption_variable) + "=1" : "CommunicatorOptions::encryption") +
                    ": encryption between ranks needs a secret that all ranks share, and this job has none. Set "
                    "TUTTI_JOB_SECRET_FILE on all ranks.");
-}
-
-void encrypt_messages(Rendezvous& rendezvous, const JobSecretPtr& secret) {
-  if (!secret) return;
-  rendezvous.secret = secret;
-  rendezvous.encrypts = true;
-}
-
-void check_same_encryption(int rank, bool encrypts, int other, bool other_encrypts) {
-  if (encrypts == other_encrypts) return;
-  throw UsageError("rank " + std::to_string(encrypts ? rank : other) + " asks for encryption between ranks, rank " +
-                   std::to_string(encrypts ? other : rank) + " does not: set " + encryption_variable +
-                   " or CommunicatorOptions::encryption on all ranks, or on none.");
 }
 
 std::optional<BindAddress> bind_address_from_env() {
@@ -140,40 +180,59 @@ Communicator make_single_communicator(const BackendRequest& requested, const Com
   return make_communicator(make_single_backend(), options, "");
 }
 
-Communicator connect_ranks(const RendezvousResult& result, const BackendRequest& requested,
-                           const CommunicatorOptions& options, std::shared_ptr<flight::Recorder> recorder) {
-  const auto selection = select_device_backend(requested, result.devices, result.nodes);
-  check_encryption(result, requested, selection);
-  const auto timeout = options.connect_timeout;
-  std::vector<int> all_ranks(result.nodes.size());
+std::string RankInfo::to_text() const {
+  return std::to_string(local_size) + " " + backend + (encrypts ? " 1 " : " 0 ") + node;
+}
+
+RankInfo RankInfo::from_text(const std::string& text) {
+  std::istringstream words(text);
+  RankInfo info;
+  words >> info.local_size >> info.backend >> info.encrypts >> std::ws;
+  std::getline(words, info.node);
+  return info;
+}
+
+Communicator connect_ranks(JoinedGroup group, const BackendRequest& requested, const CommunicatorOptions& options) {
+  const auto nodes = nodes_of(group);
+  const bool has_one_node = std::ranges::all_of(nodes, [](int node) { return node == 0; });
+  const auto bind_address = has_one_node ? loopback() : group.network_address();
+  auto socket = MessageSocket::listen(bind_address.address, bind_address.interface);
+  auto peers = exchange_peers(group, nodes, socket, requested, options);
+  const auto selection = select_device_backend(requested, peers.devices, nodes);
+  const bool encrypts = group.encryption != nullptr;
+  if (encrypts && !has_one_node) require_encrypting_backends(requested, selection);
+  const auto endpoint = std::make_shared<Endpoint>(
+      std::move(socket), EndpointOptions{.rank = group.rank,
+                                         .addresses = std::move(peers.addresses),
+                                         .secret = encrypts       ? group.encryption
+                                                   : has_one_node ? nullptr
+                                                                  : group.secret,
+                                         .encrypts = encrypts});
+  std::vector<int> all_ranks(nodes.size());
   std::iota(all_ranks.begin(), all_ranks.end(), 0);
-  const bool has_several_nodes = std::ranges::any_of(result.nodes, [](int node) { return node != 0; });
+  const auto timeout = options.connect_timeout;
+  const auto& rendezvous = group.rendezvous;
   // Inside a node, ranks that wait in shared memory log which rank is stopped, with its last call.
-  GroupHealth monitor{
-      std::make_shared<HeartbeatMonitor>(result.rendezvous.job->events(),
-                                         HeartbeatMonitorOptions{.rank = result.rank,
-                                                                 .node_of_rank = result.nodes,
-                                                                 .heartbeat_timeout = heartbeat_timeout(options),
-                                                                 .logs_warnings = has_several_nodes}),
-      all_ranks};
-  // The first message resolves the address: a job without messages works on an interface without an address.
-  const auto host = [bind_address = result.bind_address] { return host_at(bind_address); };
-  const auto endpoint = std::make_shared<Endpoint>(result.rendezvous, result.rank, host);
+  GroupHealth health{std::make_shared<HeartbeatMonitor>(
+                         rendezvous.job->events(), HeartbeatMonitorOptions{.rank = group.rank,
+                                                                           .node_of_rank = nodes,
+                                                                           .heartbeat_timeout = heartbeat_timeout(options),
+                                                                           .logs_warnings = !has_one_node}),
+                     all_ranks};
   auto transport = requested.host.starts_with("mpi")
-                       ? connect_mpi(result.rendezvous, result.rank, std::move(monitor), timeout)
-                       : make_tcp_transport(result.rendezvous, endpoint, result.rank, std::move(monitor), timeout);
-  auto messages = std::make_shared<P2pBackend>(std::move(transport), make_topology(result.nodes, result.rank),
+                       ? connect_mpi(rendezvous, group.rank, std::move(health), timeout)
+                       : make_tcp_transport(rendezvous, endpoint, group.rank, std::move(health), timeout);
+  auto messages = std::make_shared<P2pBackend>(std::move(transport), make_topology(nodes, group.rank),
                                                heartbeat_timeout(options));
   auto backend = select_backend(messages, requested.host == "mpi" ? "auto" : requested.host, "job", timeout);
-  backend = add_device_backend(std::move(backend), selection, result, options);
-  auto p2p = std::make_shared<GroupEndpoint>(endpoint, "job", std::move(all_ranks), result.rank);
-  auto deadlock_detector = std::make_shared<DeadlockDetector>(
-      result.rendezvous,
-      DeadlockDetectorOptions{
-          .rank = result.rank, .size = static_cast<int>(result.nodes.size()), .timeout = deadlock_timeout(options)});
+  backend = add_device_backend(std::move(backend), selection, rendezvous.store, bind_address, options);
+  const DeadlockDetectorOptions deadlock_options{
+      .rank = group.rank, .size = static_cast<int>(nodes.size()), .timeout = deadlock_timeout(options)};
   return make_communicator(
       std::move(backend), options, "job",
-      {.recorder = std::move(recorder), .p2p = std::move(p2p), .deadlock_detector = std::move(deadlock_detector)});
+      {.recorder = std::move(group.recorder),
+       .p2p = std::make_shared<GroupEndpoint>(endpoint, "job", std::move(all_ranks), group.rank),
+       .deadlock_detector = std::make_shared<DeadlockDetector>(rendezvous, deadlock_options)});
 }
 
 }  // namespace tutti::comm

@@ -1,5 +1,6 @@
 #pragma once
 // The common part of all connect() functions: the requested backend, and connecting ranks after the rendezvous.
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,10 +23,6 @@ Communicator make_single_communicator(const BackendRequest& requested, const Com
 /// The secret with which ranks encrypt what they send to each other; null unless the program or TUTTI_ENCRYPTION asks
 /// for it. Throws UsageError if there is no secret.
 JobSecretPtr encryption_secret(const CommunicatorOptions& options);
-/// Has the messages of the job encrypted with `secret`, unless it is null.
-void encrypt_messages(Rendezvous& rendezvous, const JobSecretPtr& secret);
-/// Throws UsageError if a rank has asked for encryption and another rank has not.
-void check_same_encryption(int rank, bool encrypts, int other, bool other_encrypts);
 
 /// What the coordinator of a job of `size` ranks needs.
 CoordinatorOptions coordinator_options(const CommunicatorOptions& options, int size);
@@ -43,17 +40,30 @@ inline BindAddress loopback() {
   return {.interface = "", .address = "127.0.0.1"};
 }
 
-/// The result of a rendezvous of ranks that request the same backend.
-struct RendezvousResult {
-  Rendezvous rendezvous;
-  int rank = 0;
-  std::vector<int> nodes;           ///< by rank
-  std::vector<DeviceInfo> devices;  ///< by rank
-  BindAddress bind_address;         ///< the interface or address at which other ranks reach this one
+/// What a rank publishes when the ranks meet: its node, and what all ranks must agree on.
+struct RankInfo {
+  std::string node{};  ///< equal for the ranks of one node
+  int local_size = 0;  ///< the number of ranks of the node, as the launcher says; 0 if it does not
+  std::string backend{};
+  bool encrypts = false;
+
+  std::string to_text() const;
+  static RankInfo from_text(const std::string& text);
 };
 
-/// Connects the ranks. Every rank must call it. `recorder` may be null. Throws UsageError, PeerError, TimeoutError.
-Communicator connect_ranks(const RendezvousResult& result, const BackendRequest& requested,
-                           const CommunicatorOptions& options, std::shared_ptr<flight::Recorder> recorder = nullptr);
+/// A group whose ranks have met at the coordinator, as one of them sees it.
+struct JoinedGroup {
+  Rendezvous rendezvous{};
+  int rank = 0;
+  std::vector<std::string> rank_infos{};          ///< texts of RankInfo, by rank
+  std::optional<int> local_rank{};                ///< as the launcher says
+  std::function<BindAddress()> network_address{};  ///< where this rank listens if the ranks are on several nodes
+  JobSecretPtr secret{};      ///< what ranks of several nodes prove to one another; may be null
+  JobSecretPtr encryption{};  ///< of encryption_secret()
+  std::shared_ptr<flight::Recorder> recorder{};  ///< may be null
+};
+
+/// Connects the ranks. Every rank must call it. Throws UsageError, PeerError, TimeoutError.
+Communicator connect_ranks(JoinedGroup group, const BackendRequest& requested, const CommunicatorOptions& options);
 
 }  // namespace tutti::comm

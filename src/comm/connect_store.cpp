@@ -3,7 +3,6 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,7 +14,6 @@
 #include "core/describe.h"
 #include "core/launchers.h"
 #include "core/socket.h"
-#include "device/devices.h"
 #include "flight/recorder.h"
 #include "tutti/core/error.h"
 
@@ -49,60 +47,6 @@ std::string coordinator_host(const std::string& store_host) {
   return std::string(local_coordinator_scheme) + "tutti-" + make_job_secret()->text();
 }
 
-struct JoinedRanks {
-  std::vector<std::string> nodes;  // by rank
-  bool have_devices = false;       // some rank has one
-};
-
-// Each rank publishes the size of the group, the backend, whether it asks for encryption and has a device, and its
-// node.
-JoinedRanks exchange_rank_infos(const comm::Rendezvous& rendezvous, int rank, int size, const std::string& backend,
-                                bool encrypts, bool has_device, std::chrono::milliseconds timeout) {
-  const std::string text = std::to_string(size) + " " + backend + (encrypts ? " 1" : " 0") +
-                           (has_device ? " 1 " : " 0 ") + comm::this_node_id();
-  JoinedRanks all;
-  for (const auto& info : comm::coordinator_all_gather(rendezvous, "job", rank, size, text, timeout)) {
-    std::istringstream stream(info);
-    std::string size_text;
-    std::string other_backend;
-    bool other_encrypts = false;
-    int device = 0;
-    std::string node;
-    stream >> size_text >> other_backend >> other_encrypts >> device;
-    stream.ignore(1);
-    std::getline(stream, node);
-    const auto other_rank = std::to_string(all.nodes.size());
-    if (!stream || size_text != std::to_string(size)) {
-      throw UsageError("rank " + other_rank + " connects a group of " + size_text + " ranks, rank " +
-                       std::to_string(rank) + " one of " + std::to_string(size) + ": all must pass the same size.");
-    }
-    comm::check_same_encryption(rank, encrypts, static_cast<int>(all.nodes.size()), other_encrypts);
-    if (other_backend != backend) {
-      throw UsageError("rank " + other_rank + " asks for the backend " + other_backend + ", rank " +
-                       std::to_string(rank) + " for " + backend + ": all must ask for the same.");
-    }
-    all.nodes.push_back(node);
-    all.have_devices = all.have_devices || device != 0;
-  }
-  return all;
-}
-
-// What the ranks publish about their devices. A second exchange, because the number of a rank's device follows from the
-// nodes of all ranks.
-std::vector<comm::DeviceInfo> exchange_devices(const comm::Rendezvous& rendezvous,
-                                               const comm::BackendRequest& requested,
-                                               const CommunicatorOptions& options, int rank,
-                                               const std::vector<int>& nodes) {
-  const auto local_rank = static_cast<int>(std::count(nodes.begin(), nodes.begin() + rank, nodes[rank]));
-  const auto text = comm::device_info(requested, options, local_rank).to_text();
-  std::vector<comm::DeviceInfo> devices;
-  for (const auto& info : comm::coordinator_all_gather(rendezvous, "devices", rank, static_cast<int>(nodes.size()),
-                                                       text, options.connect_timeout)) {
-    devices.push_back(comm::DeviceInfo::from_text(info));
-  }
-  return devices;
-}
-
 // In memory unless the group is the whole job: the files show ranks of the job.
 std::shared_ptr<flight::Recorder> recorder_of_group(int rank, int size) {
   if (process_variable("RANK") != std::to_string(rank) || process_variable("WORLD_SIZE") != std::to_string(size)) {
@@ -116,23 +60,18 @@ std::shared_ptr<flight::Recorder> recorder_of_group(int rank, int size) {
 Communicator connect_joined(comm::Rendezvous rendezvous, int rank, const std::string& store_host,
                             const comm::BackendRequest& requested, const JobSecretPtr& encryption,
                             const CommunicatorOptions& options) {
-  const auto size = static_cast<int>(rendezvous.members.size());
-  comm::RendezvousResult result;
-  result.rendezvous = std::move(rendezvous);
-  result.rank = rank;
-  const bool has_device = options.device && devices::is_accelerator(*options.device);
-  const auto infos = exchange_rank_infos(result.rendezvous, rank, size, requested.name, encryption != nullptr,
-                                         has_device, options.connect_timeout);
-  result.nodes = comm::number_nodes(infos.nodes);
-  result.devices.resize(result.nodes.size());
-  if (infos.have_devices || requested.needs_cuda()) {
-    result.devices = exchange_devices(result.rendezvous, requested, options, rank, result.nodes);
-  }
-  const bool one_machine = std::ranges::count(result.nodes, result.nodes.front()) == size;
-  result.bind_address = one_machine ? comm::loopback() : bind_address_towards(store_host);
-  if (one_machine) result.rendezvous.secret = nullptr;
-  comm::encrypt_messages(result.rendezvous, encryption);
-  return comm::connect_ranks(result, requested, options, recorder_of_group(rank, size));
+  const comm::RankInfo own{
+      .node = comm::this_node_id(), .backend = requested.name, .encrypts = encryption != nullptr};
+  auto infos = comm::coordinator_all_gather(rendezvous, "job", rank, own.to_text(), options.connect_timeout);
+  const auto size = static_cast<int>(infos.size());
+  return comm::connect_ranks({.rendezvous = std::move(rendezvous),
+                              .rank = rank,
+                              .rank_infos = std::move(infos),
+                              .network_address = [&] { return bind_address_towards(store_host); },
+                              .secret = read_job_secret(&process_variable),
+                              .encryption = encryption,
+                              .recorder = recorder_of_group(rank, size)},
+                             requested, options);
 }
 
 }  // namespace
@@ -167,10 +106,10 @@ Communicator connect_peers(PeerGroup group, const CommunicatorOptions& options) 
   if (!place) throw UsageError("the handle of rank 0 has no address.");
   if (group.rank == 0) place = start_coordinator(std::move(group.own_socket), for_coordinator);
   auto rendezvous =
-      join_at_place(*std::move(place), group.rank, "tutti/peers", this_node_id(), secret, for_coordinator);
+      join_at_place(*std::move(place), group.rank, "tutti/peers", this_node_id(), for_coordinator);
   count_time();
   const auto agreements =
-      coordinator_all_gather(rendezvous, "agreement", group.rank, group.size, group.agreement, rest.connect_timeout);
+      coordinator_all_gather(rendezvous, "agreement", group.rank, group.agreement, rest.connect_timeout);
   for (int rank = 1; rank < group.size; ++rank) {
     const auto& agreement = agreements[static_cast<std::size_t>(rank)];
     if (agreement == agreements[0]) continue;

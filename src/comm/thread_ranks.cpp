@@ -1,7 +1,5 @@
 #include "tutti/comm/thread_ranks.h"
 
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
-
 #include <exception>
 #include <mutex>
 #include <numeric>
@@ -18,6 +16,7 @@
 #include "comm/device/staged.h"
 #include "comm/make_communicator.h"
 #include "comm/select_backend.h"
+#include "comm/transport/tcp/endpoint.h"
 #include "comm/transport/tcp/group_endpoint.h"
 #include "comm/transport/thread_transport.h"
 #include "flight/recorder.h"
@@ -70,7 +69,11 @@ std::vector<Communicator> make_thread_communicators(int size, const Communicator
   for (int rank = 0; rank < size; ++rank) node_of_rank.push_back(rank / (size / num_nodes));
 
   auto transports = comm::make_thread_transports(size);
-  const auto store = c10::make_intrusive<c10d::HashStore>();
+  std::vector<comm::MessageSocket> sockets;
+  std::vector<std::string> addresses;
+  for (int rank = 0; rank < size; ++rank) {
+    addresses.push_back(sockets.emplace_back(comm::MessageSocket::listen("127.0.0.1")).to_text());
+  }
   std::vector<std::optional<Communicator>> made(static_cast<std::size_t>(size));
   const auto make = [&](int rank) {
     auto& communicator = made[static_cast<std::size_t>(rank)];
@@ -89,8 +92,8 @@ std::vector<Communicator> make_thread_communicators(int size, const Communicator
     }
     std::vector<int> all_ranks(static_cast<std::size_t>(size));
     std::iota(all_ranks.begin(), all_ranks.end(), 0);
-    const auto endpoint = std::make_shared<comm::Endpoint>(comm::Rendezvous{.store = store}, rank,
-                                                           [] { return std::string("127.0.0.1"); });
+    const auto endpoint = std::make_shared<comm::Endpoint>(std::move(sockets[static_cast<std::size_t>(rank)]),
+                                                           comm::EndpointOptions{.rank = rank, .addresses = addresses});
     // "auto" reports no rank's last operation, so nothing would read the record.
     auto recorder =
         host_backend == "auto" ? nullptr : flight::make_recorder({.rank = rank, .world_size = size}, nullptr);

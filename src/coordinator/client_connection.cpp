@@ -69,7 +69,7 @@ void Client::Connection::run() {
   start_attempt();
   auto last_tick = current_time();
   while (state_ != State::ended && stop_ == Stop::no) {
-    poller_.wait(time_until(next_tick_), [this](int) { state_ == State::connecting ? on_connected() : pump(); });
+    if (!poller_.wait(time_until(next_tick_)).empty()) state_ == State::connecting ? on_connected() : pump();
     if (const auto now = current_time(); now >= next_tick_) {
       const bool was_late = now - std::exchange(last_tick, now) > 2 * interval_ + late_limit;
       tick_every(interval_);
@@ -84,14 +84,14 @@ void Client::Connection::run() {
 void Client::Connection::enter(State next) {
   switch (next) {
     case State::waiting:
-      poller_.forget(stream_ ? stream_->socket() : socket_);
+      poller_.forget((stream_ ? stream_->socket() : socket_).get());
       if (state_ == State::open) broken_stream_ = std::move(stream_);
       stream_.reset();
       socket_.reset();
       tick_every(retry_interval);
       break;
     case State::connecting:
-      poller_.watch(socket_, EPOLLIN | EPOLLOUT);
+      poller_.watch(socket_.get(), EPOLLIN | EPOLLOUT);
       break;
     case State::greeting:
       stream_.emplace(std::move(socket_), tls_ ? &*tls_ : nullptr);
@@ -114,7 +114,7 @@ void Client::Connection::tick_every(Milliseconds interval) {
 }
 
 void Client::Connection::watch_stream() {
-  if (stream_) poller_.watch(stream_->socket(), stream_->wants_write() ? EPOLLIN | EPOLLOUT : EPOLLIN);
+  if (stream_) poller_.watch(stream_->socket().get(), stream_->wants_write() ? EPOLLIN | EPOLLOUT : EPOLLIN);
 }
 
 void Client::Connection::on_tick(bool was_late) {
@@ -300,7 +300,7 @@ void Client::Connection::leave() {
   while (current_time() < deadline &&
          stream_->pump([](const FrameHeader&, std::string_view) {}) == Stream::State::open) {
     watch_stream();
-    poller_.wait(time_until(deadline), [](int) {});
+    poller_.wait(time_until(deadline));
   }
 }
 

@@ -3,42 +3,34 @@
 #include <sys/epoll.h>
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <span>
 
 #include "coordinator/clock.h"
 #include "core/file_descriptor.h"
 
 namespace tutti::coordinator {
 
-/// Of one thread; others may call wake().
+/// One thread at a time waits; others may call wake(). watch() and forget() exclude one another.
 class Poller {
  public:
   /// Throws std::system_error.
   Poller();
 
-  /// `events`: EPOLLIN, EPOLLOUT. Replaces those of a descriptor that is watched. Throws std::system_error.
-  void watch(const FileDescriptor& descriptor, std::uint32_t events);
+  /// `events` as for epoll_ctl(). Replaces those of a descriptor that is watched. Throws std::system_error.
+  void watch(int descriptor, std::uint32_t events);
   /// Before the descriptor is closed: a forked child may keep the file open, and its events would still be reported.
-  void forget(const FileDescriptor& descriptor);
-  /// Waits until descriptors are ready, or until wake(), for `timeout` at most. Calls on_ready(descriptor) for each.
-  /// Returns false at the timeout.
-  template <typename OnReady>
-  bool wait(Milliseconds timeout, const OnReady& on_ready) {
-    const int ready = wait_for_events(timeout);
-    for (int index = 0; index < ready; ++index) {
-      const int descriptor = events_.at(static_cast<std::size_t>(index)).data.fd;
-      descriptor == wake_.get() ? clear_wake() : on_ready(descriptor);
-    }
-    return ready > 0;
-  }
+  void forget(int descriptor);
+  /// Waits until descriptors are ready, or until wake(), for `timeout` at most. Returns the events of the descriptors,
+  /// which are valid until the next call.
+  std::span<const epoll_event> wait(Milliseconds timeout);
   void wake() const;
+  /// Readable while wait() would return at once.
+  int descriptor() const { return epoll_.get(); }
 
  private:
   static constexpr int max_events = 128;
-  int wait_for_events(Milliseconds timeout);
-  void clear_wake() const;
 
   FileDescriptor epoll_;
   FileDescriptor wake_;

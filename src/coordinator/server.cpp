@@ -59,7 +59,7 @@ class Server::Loop {
     if (options_.secret != nullptr) tls_.emplace(*options_.secret, Side::server);
     set_nonblocking(listening_);
     listening_.unshare();
-    poller_.watch(listening_, EPOLLIN);
+    poller_.watch(listening_.get(), EPOLLIN);
     thread_ = std::thread([this] {
       name_this_thread("tutti-server");
       run();
@@ -134,12 +134,16 @@ class Server::Loop {
 
   /// Handles what is ready. Returns false if nothing was.
   bool poll(Milliseconds timeout) {
-    const bool is_ready = poller_.wait(timeout, [this](int descriptor) {
-      if (descriptor == listening_.get()) return accept();
-      if (const auto found = connections_.find(descriptor); found != connections_.end()) pump(*found->second);
-    });
+    const auto events = poller_.wait(timeout);
+    for (const epoll_event& event : events) {
+      if (event.data.fd == listening_.get()) {
+        accept();
+      } else if (const auto found = connections_.find(event.data.fd); found != connections_.end()) {
+        pump(*found->second);
+      }
+    }
     erase_ended();
-    return is_ready;
+    return !events.empty();
   }
 
   void accept() {
@@ -159,7 +163,7 @@ class Server::Loop {
         auto& connection = connections_[descriptor];
         connection = std::make_unique<Connection>(Stream(*std::move(socket), tls_ ? &*tls_ : nullptr));
         pending_.push_back(descriptor);
-        poller_.watch(connection->stream.socket(), EPOLLIN);
+        poller_.watch(descriptor, EPOLLIN);
       } catch (const std::exception&) {  // no memory or descriptor
         std::erase(pending_, descriptor);
         connections_.erase(descriptor);
@@ -170,7 +174,7 @@ class Server::Loop {
   }
 
   void pause_accepting(Milliseconds duration) {
-    poller_.watch(listening_, 0);
+    poller_.watch(listening_.get(), 0);
     accepts_again_ = current_time() + duration;
   }
 
@@ -186,7 +190,7 @@ class Server::Loop {
     erase_ended();
     if (accepts_again_ && current_time() >= *accepts_again_) {
       accepts_again_.reset();
-      poller_.watch(listening_, EPOLLIN);
+      poller_.watch(listening_.get(), EPOLLIN);
     }
   }
 
@@ -302,7 +306,7 @@ class Server::Loop {
       } else if (connection->is_closing && !stream.wants_write()) {
         end(*connection);
       } else if (!connection->has_ended) {
-        poller_.watch(stream.socket(), stream.wants_write() ? EPOLLIN | EPOLLOUT : EPOLLIN);
+        poller_.watch(descriptor, stream.wants_write() ? EPOLLIN | EPOLLOUT : EPOLLIN);
       }
     }
     erase_ended();
@@ -311,7 +315,7 @@ class Server::Loop {
   void end(Connection& connection) {
     if (std::exchange(connection.has_ended, true)) return;
     const int descriptor = connection.stream.socket().get();
-    poller_.forget(connection.stream.socket());
+    poller_.forget(descriptor);
     std::erase(pending_, descriptor);
     if (const auto found = by_rank_.find(connection.rank); found != by_rank_.end() && found->second == &connection) {
       by_rank_.erase(found);

@@ -44,12 +44,11 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
-Rendezvous rendezvous_at(std::shared_ptr<JobConnection> job, const std::string& group, const JobSecretPtr& secret,
+Rendezvous rendezvous_at(std::shared_ptr<JobConnection> job, const std::string& group,
                          const CoordinatorOptions& options) {
   const auto store = c10::make_intrusive<CoordinatorStore>(job->client(), options.connect_timeout);
   return {.store = c10::make_intrusive<c10d::PrefixStore>(group, store),
           .coordinator_rank = job->events()->owner(),
-          .secret = secret,
           .job = std::move(job),
           .group = group,
           .members = all_ranks(options.world_size)};
@@ -195,8 +194,7 @@ Rendezvous open_rendezvous(const Environment& environment, const JobSecretPtr& s
                       member, options, timeout);
   });
   const auto connects = job->client()->add(attempt + "connects/" + std::to_string(environment.rank), 1);
-  const auto used_between_ranks = environment.num_nodes > 1 ? secret : nullptr;
-  return rendezvous_at(std::move(job), attempt + std::to_string(connects), used_between_ranks, options);
+  return rendezvous_at(std::move(job), attempt + std::to_string(connects), options);
 }
 
 [[noreturn]] void throw_unreachable(const Environment& environment, const std::string& cause, milliseconds timeout) {
@@ -235,8 +233,6 @@ Rendezvous rendezvous_of_group(const Rendezvous& rendezvous, const std::string& 
   const auto position = std::ranges::find(members, rendezvous.coordinator_rank);
   Rendezvous group{.store = c10::make_intrusive<c10d::PrefixStore>(name, rendezvous.store),
                    .coordinator_rank = position == members.end() ? -1 : static_cast<int>(position - members.begin()),
-                   .secret = rendezvous.secret,
-                   .encrypts = rendezvous.encrypts,
                    .job = rendezvous.job,
                    .group = rendezvous.group + "/" + name};
   for (const int member : members) group.members.push_back(rendezvous.members.at(static_cast<std::size_t>(member)));
@@ -245,9 +241,8 @@ Rendezvous rendezvous_of_group(const Rendezvous& rendezvous, const std::string& 
 
 // The coordinator of an earlier job may be closing on the same port. So a rank that loses it while it joins tries again
 // until the timeout, and rank 0 waits for the port.
-JobRendezvous join_job(const Environment& environment, const std::string& value, const CoordinatorOptions& options) {
-  const bool has_network = !environment.master_addr.starts_with(local_coordinator_scheme);
-  const auto secret = has_network ? read_job_secret(&process_variable) : nullptr;
+JobRendezvous join_job(const Environment& environment, const JobSecretPtr& secret, const std::string& value,
+                       const CoordinatorOptions& options) {
   const auto timeout = options.connect_timeout;
   const auto begin = Clock::now();
   const auto deadline = begin + timeout;
@@ -294,19 +289,19 @@ Rendezvous join_at_store(const c10::intrusive_ptr<c10d::Store>& store, int rank,
   own_store->setTimeout(options.connect_timeout);
   if (rank != 0) wait_for_rank_zero(*own_store, group + "/coordinator", options.connect_timeout);
   auto place = coordinator_at_store(*own_store, group + "/coordinator", rank, host, secret, options);
-  return join_at_place(std::move(place), rank, group, node, secret, options);
+  return join_at_place(std::move(place), rank, group, node, options);
 }
 
 Rendezvous join_at_place(CoordinatorPlace place, int rank, const std::string& group, const std::string& node,
-                         const JobSecretPtr& secret, const CoordinatorOptions& options) {
+                         const CoordinatorOptions& options) {
   const coordinator::Member member{
       .rank = rank, .world_size = options.world_size, .node = node, .version = TUTTI_VERSION};
   auto job = connect_to(std::move(place), member, options, options.connect_timeout);
-  return rendezvous_at(std::move(job), group, secret, options);
+  return rendezvous_at(std::move(job), group, options);
 }
 
 std::vector<std::string> coordinator_all_gather(const Rendezvous& rendezvous, const std::string& topic, int rank,
-                                                int /*size*/, const std::string& value, milliseconds timeout,
+                                                const std::string& value, milliseconds timeout,
                                                 const std::function<bool()>& is_aborted) {
   return gather(rendezvous, topic, rank, value, Clock::now(), timeout, false, is_aborted);
 }

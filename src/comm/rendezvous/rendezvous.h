@@ -21,9 +21,6 @@ struct Rendezvous {
   c10::intrusive_ptr<c10d::Store> store;  ///< threads may use it at the same time
   /// The rank of the group that runs the coordinator; -1 if none of them does.
   int coordinator_rank = -1;
-  /// What ranks prove to one another; null where there is none, and on one node without encryption.
-  JobSecretPtr secret{};
-  bool encrypts = false;  ///< the messages between ranks, with the secret
   std::shared_ptr<JobConnection> job{};
   std::string group{};         ///< its name at the coordinator
   std::vector<int> members{};  ///< global ranks
@@ -34,10 +31,11 @@ struct JobRendezvous {
   std::vector<std::string> values;  ///< by rank
 };
 
-/// Joins the job, publishes `value` and waits for the values of the other ranks. `node` is equal for the ranks of one
-/// node. Throws UsageError (port in use, a rank that the coordinator refuses) and TimeoutError (the coordinator is
+/// Joins the job, publishes `value` and waits for the values of the other ranks. `secret` is that of the job, or null.
+/// Throws UsageError (port in use, a rank that the coordinator refuses) and TimeoutError (the coordinator is
 /// unreachable, or the named ranks did not join).
-JobRendezvous join_job(const Environment& environment, const std::string& value, const CoordinatorOptions& options);
+JobRendezvous join_job(const Environment& environment, const JobSecretPtr& secret, const std::string& value,
+                       const CoordinatorOptions& options);
 
 /// The same for ranks that share `store` and nothing else. Rank 0 runs the coordinator at `host`.
 Rendezvous join_at_store(const c10::intrusive_ptr<c10d::Store>& store, int rank, const std::string& host,
@@ -45,7 +43,7 @@ Rendezvous join_at_store(const c10::intrusive_ptr<c10d::Store>& store, int rank,
 
 /// The same for the coordinator at `place`. `group` is equal on all ranks.
 Rendezvous join_at_place(CoordinatorPlace place, int rank, const std::string& group, const std::string& node,
-                         const JobSecretPtr& secret, const CoordinatorOptions& options);
+                         const CoordinatorOptions& options);
 
 /// The part of `rendezvous` that belongs to the group called `name`, whose ranks are `members` of the old group.
 Rendezvous rendezvous_of_group(const Rendezvous& rendezvous, const std::string& name, const std::vector<int>& members);
@@ -54,7 +52,7 @@ Rendezvous rendezvous_of_group(const Rendezvous& rendezvous, const std::string& 
 /// on all of them, and new to the group. Throws TimeoutError naming the ranks that did not call it, and PeerError, also
 /// soon after `is_aborted` returns true.
 std::vector<std::string> coordinator_all_gather(const Rendezvous& rendezvous, const std::string& topic, int rank,
-                                                int size, const std::string& value, std::chrono::milliseconds timeout,
+                                                const std::string& value, std::chrono::milliseconds timeout,
                                                 const std::function<bool()>& is_aborted = nullptr);
 
 /// The failure reports of a group.

@@ -81,7 +81,7 @@ class MpiTransport final : public Transport {
     auto rendezvous = rendezvous_of_group(rendezvous_, name, members);
     const auto rank = static_cast<int>(std::ranges::find(members, this->rank()) - members.begin());
     // Making a group has no deadline: all must be there before.
-    (void)coordinator_all_gather(rendezvous, "mpi", rank, static_cast<int>(members.size()), "", timeout);
+    (void)coordinator_all_gather(rendezvous, "mpi", rank, "", timeout);
     return std::make_shared<MpiTransport>(std::move(rendezvous), health_.for_group(members), rank, name, tags_);
   }
 
@@ -96,7 +96,7 @@ class MpiTransport final : public Transport {
 };
 
 // Initialising MPI waits for all ranks without a timeout, so a failure on one rank must stop all of them.
-void run_on_all_ranks(const Rendezvous& rendezvous, const std::string& topic, int rank, int size,
+void run_on_all_ranks(const Rendezvous& rendezvous, const std::string& topic, int rank,
                       std::chrono::milliseconds timeout, const std::function<void()>& step) {
   const std::string ok = "ok";
   std::string result = ok;
@@ -105,7 +105,7 @@ void run_on_all_ranks(const Rendezvous& rendezvous, const std::string& topic, in
   } catch (const UsageError& error) {
     result = error.what();
   }
-  const auto answers = coordinator_all_gather(rendezvous, topic, rank, size, result, timeout);
+  const auto answers = coordinator_all_gather(rendezvous, topic, rank, result, timeout);
   for (std::size_t failed_rank = 0; failed_rank < answers.size(); ++failed_rank) {
     if (answers[failed_rank] == ok) continue;
     throw UsageError("The backend mpi cannot be used on rank " + std::to_string(failed_rank) + ": " +
@@ -125,9 +125,9 @@ void require_same_rank(const MpiWorld& world_info, int rank, int size) {
 std::shared_ptr<Transport> connect_mpi(const Rendezvous& rendezvous, int rank, GroupHealth health,
                                        std::chrono::milliseconds timeout) {
   const auto size = static_cast<int>(health.global_ranks().size());
-  run_on_all_ranks(rendezvous, "mpi/before", rank, size, timeout, [&] { require_mpi(size); });
+  run_on_all_ranks(rendezvous, "mpi/before", rank, timeout, [&] { require_mpi(size); });
   MpiWorld world_info;
-  run_on_all_ranks(rendezvous, "mpi/after", rank, size, timeout, [&] {
+  run_on_all_ranks(rendezvous, "mpi/after", rank, timeout, [&] {
     world_info = init_mpi();
     require_same_rank(world_info, rank, size);
   });

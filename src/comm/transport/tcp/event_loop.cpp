@@ -2,16 +2,13 @@
 #include "comm/transport/tcp/event_loop.h"
 
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <array>
-#include <limits>
 #include <system_error>
 #include <utility>
 
 #include "comm/backend/describe.h"
-#include "core/launchers.h"
 #include "core/pending_limit.h"
 #include "core/thread_name.h"
 #include "tutti/core/error.h"
@@ -19,7 +16,6 @@
 namespace tutti::comm {
 namespace {
 
-constexpr auto max_lookup_interval = std::chrono::milliseconds(50);
 constexpr auto exit_check_interval = std::chrono::milliseconds(50);
 // A message that a rank sent before it exited may still be in flight.
 constexpr auto in_flight_grace = std::chrono::milliseconds(300);
@@ -27,50 +23,17 @@ constexpr auto max_close_wait = std::chrono::seconds(1);
 constexpr auto max_unsent_wait = std::chrono::seconds(10);  // for encrypted bytes of messages that count as sent
 constexpr int max_reads_in_turn = 64;
 
-std::string address_key(int rank) {
-  return "p2p/" + std::to_string(rank);
-}
-
 }  // namespace
 
-EventLoop& Endpoint::open() {
-  const std::lock_guard lock(mutex_);
-  if (loop_) return *loop_;
-  const std::string host = host_();
-  try {
-    loop_ = std::make_shared<EventLoop>(rendezvous_, rank_, host);
-    loop_->start();
-  } catch (const UsageError&) {
-    throw;
-  } catch (const std::exception& error) {
-    loop_ = nullptr;
-    throw PeerError("listening on " + host + " failed: " + first_line(error.what()), {});
-  }
-  return *loop_;
-}
-
-EventLoop* Endpoint::get_if_open() {
-  const std::lock_guard lock(mutex_);
-  return loop_.get();
-}
-
-EventLoop::EventLoop(const Rendezvous& rendezvous, int rank, const std::string& host)
-    : store_(rendezvous.store),
-      job_(rendezvous.job),
-      security_(rendezvous.secret, rendezvous.encrypts),
+EventLoop::EventLoop(ListeningSocket&& listening, const Nonce& nonce, int rank,
+                     std::vector<std::optional<EndpointAddress>> addresses, ConnectionSecurity security)
+    : security_(std::move(security)),
       rank_(rank),
-      nonce_(random_nonce()),
-      wake_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      interrupt_fd_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      sockets_fd_(::epoll_create1(EPOLL_CLOEXEC)),
-      epoll_fd_(::epoll_create1(EPOLL_CLOEXEC)),
-      listening_(listen_tcp(host, read_port_range(&process_variable))),
-      address_(EndpointAddress{listening_.address, nonce_}.to_text()) {
-  watch(epoll_fd_, wake_fd_.get(), EPOLLIN);
-  watch(epoll_fd_, sockets_fd_.get(), EPOLLIN);
-  watch(sockets_fd_, interrupt_fd_.get(), EPOLLIN);
-  watch(sockets_fd_, listening_.socket.get(), EPOLLIN);
-  store_->set(address_key(rank), address_);
+      nonce_(nonce),
+      addresses_(std::move(addresses)),
+      listening_(std::move(listening)) {
+  poller_.watch(sockets_.descriptor(), EPOLLIN);
+  sockets_.watch(listening_.socket.get(), EPOLLIN);
 }
 
 void EventLoop::start() {
@@ -86,7 +49,6 @@ void EventLoop::run() {
     wait_for_events(lock);
     Effects effects{.completions = std::exchange(callbacks_, {}), .replies = {}};
     for (const int rank : std::exchange(to_flush_, {})) flush(lock, rank, effects);
-    look_up_addresses(lock, effects);
     expire(effects);
     limit_pending();
     apply(lock, effects);
@@ -163,8 +125,8 @@ bool EventLoop::accept_hello(const ConnectionPtr& connection) {
     return false;
   };
   const Hello& hello = connection->hello();
-  if (hello.nonce != nonce_ || hello.rank < 0 || hello.rank > std::numeric_limits<int>::max() || hello.rank == rank_)
-    return refuse();
+  const bool is_rank = hello.rank >= 0 && std::cmp_less(hello.rank, addresses_.size()) && hello.rank != rank_;
+  if (hello.nonce != nonce_ || !is_rank) return refuse();
   const int rank = static_cast<int>(hello.rank);
   Peer& peer = peers_[rank];
   if (peer.state == Peer::State::open || peer.state == Peer::State::failed) return refuse();
@@ -246,7 +208,7 @@ void EventLoop::accept_connections() {
     if (!socket) return;
     try {
       auto connection = std::make_shared<Connection>(std::move(*socket), security_, Clock::now());
-      watch(sockets_fd_, connection->descriptor(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+      sockets_.watch(connection->descriptor(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
       pending_.push_back(connection);
       connections_.emplace(connection->descriptor(), std::move(connection));
     } catch (const std::system_error&) {
@@ -268,38 +230,7 @@ void EventLoop::limit_pending() {
   }
   const bool accept = PendingLimit::has_capacity(pending_.size());
   if (accept == std::exchange(accepting_, accept)) return;
-  epoll_event event{.events = accept ? std::uint32_t{EPOLLIN} : 0, .data = {.fd = listening_.socket.get()}};
-  ::epoll_ctl(sockets_fd_.get(), EPOLL_CTL_MOD, listening_.socket.get(), &event);
-}
-
-// A rank that has not sent or received anything has published no address.
-void EventLoop::look_up_addresses(Lock& lock, Effects& effects) {
-  for (const int rank : std::set<int>(lookups_)) {
-    Peer& peer = peers_[rank];
-    const auto now = Clock::now();
-    if (now < peer.next_lookup) continue;
-    std::optional<std::string> text;
-    lock.unlock();
-    // Asked first: an address that the rank had published before would be found.
-    const bool has_ended = job_ && (job_->events()->has_ended(rank) || job_->events()->lost_reason());
-    try {
-      if (store_->check({address_key(rank)})) text = store_->get_to_str(address_key(rank));
-    } catch (const std::exception&) {
-      // The connection to the coordinator was lost.
-    }
-    lock.lock();
-    if (text) peer.address = EndpointAddress::from_text(*text);
-    if (peer.state != Peer::State::lookup || peer.address) lookups_.erase(rank);
-    if (peer.state == Peer::State::lookup && peer.address) {
-      start_connecting(rank, peer, effects);
-    } else if (peer.state == Peer::State::lookup && has_ended) {
-      lookups_.erase(rank);
-      fail_peer(rank, Outcome::Kind::disconnected, effects);
-    } else {
-      peer.next_lookup = now + peer.lookup_interval;
-      peer.lookup_interval = std::min(2 * peer.lookup_interval, max_lookup_interval);
-    }
-  }
+  sockets_.watch(listening_.socket.get(), accept ? std::uint32_t{EPOLLIN} : 0);
 }
 
 void EventLoop::expire(Effects& effects) {
@@ -353,18 +284,15 @@ bool EventLoop::is_finished() {
   return false;
 }
 
-int EventLoop::milliseconds_to_wait() const {
-  if (!to_flush_.empty() || (handler_ == Handler::none && !ready_.empty())) return 0;
-  std::optional<Deadline> next;
-  const auto until = [&](Deadline deadline) { next = std::min(next.value_or(deadline), deadline); };
-  for (const int rank : lookups_) until(peers_.at(rank).next_lookup);
-  if (!timed_.empty()) until(next_timer_);
-  if (close_deadline_) until(*close_deadline_);
+std::chrono::milliseconds EventLoop::time_to_wait() const {
+  if (!to_flush_.empty() || (handler_ == Handler::none && !ready_.empty())) return {};
+  const auto now = Clock::now();
+  auto next = now + max_wait;
+  if (!timed_.empty()) next = std::min(next, next_timer_);
+  if (close_deadline_) next = std::min(next, *close_deadline_);
   if (const auto since = pending_since(); !since.empty())
-    until(since.front() + PendingLimit::timeout_for(since.size()));
-  if (!next) return -1;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(*next - Clock::now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 60'000));
+    next = std::min(next, since.front() + PendingLimit::timeout_for(since.size()));
+  return std::chrono::ceil<std::chrono::milliseconds>(next - now);
 }
 
 }  // namespace tutti::comm

@@ -25,19 +25,20 @@
 #include <vector>
 
 #include "comm/os/exit_guard.h"
-#include "comm/rendezvous/rendezvous.h"
 #include "comm/transport/tcp/connection.h"
 #include "comm/transport/tcp/matcher.h"
 #include "comm/transport/tcp/outbox.h"
+#include "coordinator/poller.h"
 
 namespace tutti::comm {
 
 /// Ranks are those in the job. Thread safe.
 class EventLoop : public std::enable_shared_from_this<EventLoop> {
  public:
-  /// Listens at the numeric address `host` and publishes that at the coordinator. Throws std::system_error, and what
-  /// the coordinator throws.
-  EventLoop(const Rendezvous& rendezvous, int rank, const std::string& host);
+  /// `nonce` is a part of this rank's address. `addresses` are those of all ranks; messages to a rank without one fail.
+  /// Throws std::system_error if there are no descriptors; then `listening` is as before.
+  EventLoop(ListeningSocket&& listening, const Nonce& nonce, int rank,
+            std::vector<std::optional<EndpointAddress>> addresses, ConnectionSecurity security);
   ~EventLoop() = default;
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
@@ -47,10 +48,7 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   /// Sends what is to be sent, until its deadlines; not during stack unwinding. Ends the thread.
   void close();
 
-  const std::string& address() const { return address_; }
-  /// The address of another rank. It is looked up at the coordinator when a message needs it and none is known.
-  void set_address(int rank, const std::string& address);
-  /// Connects to ranks whose addresses are known. Throws TransferError.
+  /// Connects to ranks, which must have opened their endpoints. Throws TransferError.
   void connect(const std::vector<int>& ranks, Deadline deadline);
 
   /// Begins to send or receive. The message completes on any thread, possibly before post() returns.
@@ -61,7 +59,7 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   /// another thread handles them. `is_over` is called with the loop's mutex held.
   void serve(const std::function<bool()>& is_over, Deadline until);
   /// Lets the thread in serve() call `is_over()` again.
-  void interrupt() const;
+  void interrupt() const { sockets_.wake(); }
   /// Ends the messages of the channel with `failure`, later ones too, and tells the connected ones among `members`.
   /// Without `cancel_sends`, sends go on.
   void close_channel(std::uint64_t channel, const std::vector<int>& members, const std::exception_ptr& failure,
@@ -70,24 +68,21 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
  private:
   using Lock = std::unique_lock<std::mutex>;
   using ConnectionPtr = std::shared_ptr<Connection>;
+  static constexpr std::chrono::milliseconds max_wait = std::chrono::minutes(1);
   struct Peer {
     enum class State {
       idle,
-      lookup,      // its address is looked up
       connecting,  // `connection` is being made
       awaited,     // it is connecting to this rank
       open,
       failed,
     };
     State state = State::idle;
-    std::optional<EndpointAddress> address;
     ConnectionPtr connection;
     bool was_open = false;
     Outbox outbox;
     bool write_again = false;  // the socket may take more bytes than the write in progress finds
     Outcome::Kind failure = Outcome::Kind::disconnected;
-    Deadline next_lookup{};
-    std::chrono::milliseconds lookup_interval{1};
   };
   enum class Removal { removed, absent, busy };
   /// The thread that handles the events of the sockets. It leaves and returns to `none`.
@@ -99,7 +94,6 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
 
   // Any thread, with the mutex held. `lock` is released during a write.
   void contact(int rank, Effects& effects);
-  void start_connecting(int rank, Peer& peer, Effects& effects);
   void flush(Lock& lock, int rank, Effects& effects);
   void fail_peer(int rank, Outcome::Kind reason, Effects& effects);
   void fail_outbox(Peer& peer, Effects& effects);
@@ -110,16 +104,15 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   /// Sends the replies and completes the messages. Releases the lock.
   void apply(Lock& lock, Effects& effects);
   void leave_callbacks(std::vector<Effects::Completion>& completions);
-  void wake() const;
+  void wake() const { poller_.wake(); }
 
   // The loop's thread.
   void run();
   void wait_for_events(Lock& lock);
 
   // The thread that handles the events.
-  static void watch(const FileDescriptor& epoll, int descriptor, std::uint32_t events);
   void set_handler(Handler handler);
-  void handle_events(Lock& lock, int timeout);
+  void handle_events(Lock& lock, std::chrono::milliseconds timeout);
   void handle(Lock& lock, const ConnectionPtr& connection, std::uint32_t events);
   bool greet(Lock& lock, const ConnectionPtr& connection, Effects& effects);
   bool accept_hello(const ConnectionPtr& connection);
@@ -130,23 +123,18 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   // The loop's thread.
   void limit_pending();
   std::vector<Deadline> pending_since() const;
-  void look_up_addresses(Lock& lock, Effects& effects);
   void expire(Effects& effects);
   bool is_finished();
-  int milliseconds_to_wait() const;
+  std::chrono::milliseconds time_to_wait() const;
 
   std::optional<ExitGuard> exit_guard_;  // destroyed last
-  c10::intrusive_ptr<c10d::Store> store_;
-  const std::shared_ptr<JobConnection> job_;  // may be null
   const ConnectionSecurity security_;
   const int rank_;
   const Nonce nonce_;
-  const FileDescriptor wake_fd_;       // wakes the loop's thread
-  const FileDescriptor interrupt_fd_;  // in the set of the sockets
-  const FileDescriptor sockets_fd_;    // the epoll set of the sockets
-  const FileDescriptor epoll_fd_;      // what the loop's thread waits for
+  const std::vector<std::optional<EndpointAddress>> addresses_;  // by rank
+  coordinator::Poller poller_;   // what the loop's thread waits for
+  coordinator::Poller sockets_;  // in `poller_`
   ListeningSocket listening_;
-  std::string address_;
   std::thread thread_;
 
   std::mutex mutex_;
@@ -161,7 +149,6 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   std::vector<Effects::Completion> callbacks_;  // for the loop's thread
   std::set<ConnectionPtr> paused_;
   std::set<int> to_flush_;
-  std::set<int> lookups_;       // ranks whose addresses are looked up
   std::set<MessagePtr> timed_;  // messages with a deadline
   Deadline next_timer_{};
   int copying_ = 0;  // threads that copy received bytes
@@ -170,31 +157,6 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   bool drop_pending_ = false;
   bool finished_sending_ = false;
   std::optional<Deadline> close_deadline_;
-};
-
-/// The event loop of this process, which the first message starts. Thread safe.
-class Endpoint {
- public:
-  /// `host` returns the numeric address at which other ranks reach this one. It may throw.
-  Endpoint(Rendezvous rendezvous, int rank, std::function<std::string()> host)
-      : rendezvous_(std::move(rendezvous)), rank_(rank), host_(std::move(host)) {}
-  ~Endpoint() {
-    if (loop_) loop_->close();
-  }
-  Endpoint(const Endpoint&) = delete;
-  Endpoint& operator=(const Endpoint&) = delete;
-
-  /// Throws UsageError, PeerError.
-  EventLoop& open();
-  /// Null before open().
-  EventLoop* get_if_open();
-
- private:
-  const Rendezvous rendezvous_;
-  const int rank_;
-  const std::function<std::string()> host_;
-  std::mutex mutex_;
-  std::shared_ptr<EventLoop> loop_;
 };
 
 }  // namespace tutti::comm

@@ -34,27 +34,21 @@ void EventLoop::close() {
   }
 }
 
-void EventLoop::set_address(int rank, const std::string& address) {
-  const std::lock_guard lock(mutex_);
-  Peer& peer = peers_[rank];
-  if (!peer.address) peer.address = EndpointAddress::from_text(address);
-}
-
 void EventLoop::connect(const std::vector<int>& ranks, Deadline deadline) {
   Effects effects;
   Lock lock(mutex_);
   for (const int rank : ranks) contact(rank, effects);
   apply(lock, effects);
   lock.lock();
-  const auto ended = [&](int rank) {
+  const auto has_ended = [&](int rank) {
     const auto state = peers_[rank].state;
     return state == Peer::State::open || state == Peer::State::failed;
   };
-  changed_.wait_until(lock, deadline, [&] { return std::ranges::all_of(ranks, ended); });
+  changed_.wait_until(lock, deadline, [&] { return std::ranges::all_of(ranks, has_ended); });
   std::vector<int> late;
   for (const int rank : ranks) {
     const Peer& peer = peers_[rank];
-    if (!ended(rank)) late.push_back(rank);
+    if (!has_ended(rank)) late.push_back(rank);
     if (peer.state != Peer::State::failed || peer.was_open) continue;  // messages will find that it has left
     throw TransferError(TransferError::Kind::connection_closed, {rank},
                         peer.failure == Outcome::Kind::not_authenticated
@@ -68,14 +62,12 @@ void EventLoop::post(const MessagePtr& message) {
   Effects effects;
   Lock lock(mutex_);
   if (message->deadline) add_timed(message);
+  if (message->rank != any_source) contact(message->rank, effects);
   if (!message->is_send) {
-    const auto peer = peers_.find(message->rank);
-    if (peer != peers_.end() && peer->second.address) contact(message->rank, effects);
     matcher_.receive(message, effects);
     resume_paused();
     return apply(lock, effects);
   }
-  contact(message->rank, effects);
   if (auto reason = matcher_.end_reason(message->channel, message->rank); reason.kind != Outcome::Kind::completed) {
     effects.complete(message, std::move(reason));
     return apply(lock, effects);
@@ -171,16 +163,11 @@ void EventLoop::close_channel(std::uint64_t channel, const std::vector<int>& mem
 void EventLoop::contact(int rank, Effects& effects) {
   Peer& peer = peers_[rank];
   if (peer.state != Peer::State::idle) return;
-  if (peer.address) return start_connecting(rank, peer, effects);
-  peer.state = Peer::State::lookup;
-  lookups_.insert(rank);
-  wake();
-}
-
-void EventLoop::start_connecting(int rank, Peer& peer, Effects& effects) {
+  const auto& address = addresses_.at(static_cast<std::size_t>(rank));
+  if (!address) return fail_peer(rank, Outcome::Kind::disconnected, effects);
   try {
-    peer.connection = std::make_shared<Connection>(*peer.address, rank_, rank, security_);
-    watch(sockets_fd_, peer.connection->descriptor(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+    peer.connection = std::make_shared<Connection>(*address, rank_, rank, security_);
+    sockets_.watch(peer.connection->descriptor(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
     connections_.emplace(peer.connection->descriptor(), peer.connection);
     peer.state = Peer::State::connecting;
   } catch (const std::system_error&) {
@@ -233,7 +220,7 @@ void EventLoop::fail_outbox(Peer& peer, Effects& effects) {
 }
 
 void EventLoop::drop(const ConnectionPtr& connection) {
-  ::epoll_ctl(sockets_fd_.get(), EPOLL_CTL_DEL, connection->descriptor(), nullptr);
+  sockets_.forget(connection->descriptor());
   paused_.erase(connection);
   std::erase(pending_, connection);
   connections_.erase(connection->descriptor());

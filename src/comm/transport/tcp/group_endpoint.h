@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/transport/tcp/event_loop.h"
+#include "comm/transport/tcp/endpoint.h"
 #include "comm/transport/tcp/request.h"
 
 namespace tutti::comm {

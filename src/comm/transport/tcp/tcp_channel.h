@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "comm/health/heartbeat_monitor.h"
-#include "comm/transport/tcp/event_loop.h"
+#include "comm/transport/tcp/endpoint.h"
 #include "comm/transport/transport.h"
 
 namespace tutti::comm {

@@ -17,18 +17,11 @@
 namespace tutti::comm {
 namespace {
 
-// What a rank publishes in place of its address: it has none, for the reason behind the mark.
-constexpr char no_address_mark = '!';
-
-[[noreturn]] void throw_unexpected_data() {
-  throw PeerError("Unexpected data at the coordinator: another program uses the same one.", {});
-}
-
 class TcpTransport final : public Transport {
  public:
   TcpTransport(std::shared_ptr<Endpoint> endpoint, Rendezvous rendezvous, const std::string& group, int rank,
                GroupHealth health, std::chrono::milliseconds timeout)
-      : Transport(rendezvous.encrypts ? "encrypted tcp" : "tcp", rank, static_cast<int>(health.global_ranks().size())),
+      : Transport(endpoint->encrypts() ? "encrypted tcp" : "tcp", rank, static_cast<int>(health.global_ranks().size())),
         endpoint_(std::move(endpoint)),
         rendezvous_(std::move(rendezvous)),
         group_(group),
@@ -53,14 +46,16 @@ class TcpTransport final : public Transport {
     const std::lock_guard lock(connect_mutex_);
     if (channel()) return;
     try {
-      exchange_addresses();
-      endpoint_->open().connect(first_peers(), Clock::now() + timeout_);
-      auto channel = std::make_shared<TcpChannel>(endpoint_, fnv1a("collectives: " + group_), health_, own_rank());
-      const std::lock_guard channel_lock(mutex_);
-      channel_ = std::move(channel);
+      require_all_open();
+      connect_to_first_peers();
     } catch (const TransferError& error) {
       const auto ranks = health_.members_among(error.peers());  // the event loop names global ranks
-      throw PeerError("Connecting over TCP: " + describe_ranks(ranks) + ": " + first_line(error.what()) + ".", ranks);
+      throw PeerError("Connecting over TCP: " + describe_ranks(ranks) + ": " + error.what() + ".", ranks);
+    }
+    auto channel = std::make_shared<TcpChannel>(endpoint_, fnv1a("collectives: " + group_), health_, global_rank(rank()));
+    {
+      const std::lock_guard channel_lock(mutex_);
+      channel_ = std::move(channel);
     }
     if (closed_) close();
   }
@@ -69,11 +64,13 @@ class TcpTransport final : public Transport {
   std::optional<std::vector<std::byte>> bootstrap_all_gather(std::span<const std::byte> input,
                                                              std::chrono::milliseconds timeout) override {
     const std::string value(reinterpret_cast<const char*>(input.data()), input.size());
-    const auto values = coordinator_all_gather(rendezvous_, "bootstrap/" + std::to_string(bootstrap_calls_++), rank(),
-                                               size(), value, timeout);
+    const auto values =
+        coordinator_all_gather(rendezvous_, "bootstrap/" + std::to_string(bootstrap_calls_++), rank(), value, timeout);
     std::vector<std::byte> all;
     for (const std::string& one : values) {
-      if (one.size() != input.size()) throw_unexpected_data();
+      if (one.size() != input.size()) {
+        throw PeerError("Unexpected data at the coordinator: another program uses the same one.", {});
+      }
       const auto* const bytes = reinterpret_cast<const std::byte*>(one.data());
       all.insert(all.end(), bytes, bytes + one.size());
     }
@@ -88,13 +85,10 @@ class TcpTransport final : public Transport {
   }
 
  private:
-  int own_rank() const { return health_.global_ranks().at(static_cast<std::size_t>(rank())); }
-
   std::shared_ptr<TcpChannel> channel() const {
     const std::lock_guard lock(mutex_);
     return channel_;
   }
-
   std::shared_ptr<TcpChannel> channel_for(int peer) {
     if (auto connected = channel()) return connected;
     if (closed_) throw TransferError(TransferError::Kind::connection_closed, {peer}, "the communicator was closed");
@@ -107,37 +101,29 @@ class TcpTransport final : public Transport {
     }
     return channel();
   }
-
   // Names the ranks that cannot listen, and those that do not join.
-  void exchange_addresses() {
-    std::string own_address;
+  void require_all_open() {
+    std::string own_problem;
     try {
-      own_address = endpoint_->open().address();
+      endpoint_->open();
     } catch (const std::exception& error) {
-      own_address = no_address_mark + first_line(error.what());
+      own_problem = first_line(error.what());
     }
-    const auto addresses =
-        coordinator_all_gather(rendezvous_, "connecting/" + std::to_string(connect_attempts_++), rank(), size(),
-                               own_address, timeout_, [this] { return closed_.load(); });
-    for (std::size_t member = 0; member < addresses.size(); ++member) {
-      const auto& address = addresses[member];
-      if (address.starts_with(no_address_mark)) {
-        throw PeerError("Connecting over TCP: on rank " + std::to_string(member) + " " + address.substr(1),
-                        {static_cast<int>(member)});
-      }
-      if (!EndpointAddress::from_text(address)) throw_unexpected_data();
+    const auto problems = coordinator_all_gather(rendezvous_, "connecting/" + std::to_string(connect_attempts_++), rank(),
+                                                 own_problem, timeout_, [this] { return closed_.load(); });
+    for (int member = 0; member < size(); ++member) {
+      const auto& problem = problems[static_cast<std::size_t>(member)];
+      if (!problem.empty())
+        throw PeerError("Connecting over TCP: on rank " + std::to_string(member) + " " + problem, {member});
     }
-    EventLoop& loop = endpoint_->open();
-    for (std::size_t member = 0; member < addresses.size(); ++member)
-      loop.set_address(health_.global_ranks()[member], addresses[member]);
   }
-
-  // The ranks in the job that this rank exchanges messages with in every round, so that no round has to connect.
-  std::vector<int> first_peers() const {
-    std::vector<int> members = peers_of(rank(), size());
-    for (int& member : members) member = health_.global_ranks().at(static_cast<std::size_t>(member));
-    return members;
+  // The ranks that this rank exchanges messages with in every round, so that no round has to connect.
+  void connect_to_first_peers() {
+    std::vector<int> peers = peers_of(rank(), size());
+    for (int& peer : peers) peer = global_rank(peer);
+    endpoint_->open().connect(peers, Clock::now() + timeout_);
   }
+  int global_rank(int member) const { return health_.global_ranks().at(static_cast<std::size_t>(member)); }
 
   const std::shared_ptr<Endpoint> endpoint_;
   const Rendezvous rendezvous_;

@@ -5,14 +5,14 @@
 
 #include "comm/health/heartbeat_monitor.h"
 #include "comm/rendezvous/rendezvous.h"
-#include "comm/transport/tcp/event_loop.h"
+#include "comm/transport/tcp/endpoint.h"
 #include "comm/transport/transport.h"
 
 namespace tutti::comm {
 
-/// A transport among the ranks of `health`, all of the job's, which met at `rendezvous`. A group's ranks exchange
-/// addresses with the first message, which every rank must send or receive, or in Transport::connect(). Then each
-/// connects to the ranks that it exchanges messages with in every round, and to others with the first message.
+/// A transport among the ranks of `health`, all of the job's, which met at `rendezvous`. With the first message of a
+/// group, which every rank must send or receive, or in Transport::connect(), each rank connects to those that it
+/// exchanges messages with in every round, and to others with the first message.
 std::shared_ptr<Transport> make_tcp_transport(const Rendezvous& rendezvous, std::shared_ptr<Endpoint> endpoint,
                                               int rank, GroupHealth health, std::chrono::milliseconds timeout);
 

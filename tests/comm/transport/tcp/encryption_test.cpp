@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <unistd.h>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <array>
 #include <atomic>
@@ -19,6 +18,7 @@
 #include "support/listening.h"
 #include "support/ranks.h"
 #include "support/temporary_folder.h"
+#include "test_endpoints.h"
 #include "tutti/core/error.h"
 
 namespace tutti::test::encryption_test {
@@ -58,7 +58,7 @@ class Relay {
  public:
   using Change = std::function<void(std::span<std::byte> bytes)>;
 
-  /// `change` may change bytes of the rank that connects.
+  /// `change` may change bytes of the rank at `target`.
   explicit Relay(EndpointAddress target, Change change = {})
       : target_(std::move(target)), change_(std::move(change)), listening_(listen_tcp("127.0.0.1")) {
     thread_ = std::thread([this] { run(); });
@@ -72,7 +72,7 @@ class Relay {
   void join() {
     if (thread_.joinable()) thread_.join();
   }
-  /// While it is set, nothing is read from the rank that connects.
+  /// While it is set, nothing is read from the rank at `target`.
   void set_paused(bool paused) { paused_ = paused; }
   /// After join().
   bool has_seen(const std::string& text) const {
@@ -95,7 +95,7 @@ class Relay {
     try {
       for (;;) {
         const bool paused = paused_;
-        ready[0].events = paused ? 0 : POLLIN;
+        ready[1].events = paused ? 0 : POLLIN;
         if (::poll(ready.data(), ready.size(), paused ? 1 : 20'000) == 0 && !paused) return;
         for (const std::size_t from : {std::size_t{0}, std::size_t{1}}) {
           if (ready.at(from).revents == 0) continue;
@@ -111,7 +111,7 @@ class Relay {
   }
   void pass_on(std::size_t from, std::span<std::byte> bytes, const FileDescriptor& to) {
     seen_.at(from).append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-    if (from == 0 && change_) change_(bytes);
+    if (from == 1 && change_) change_(bytes);
     for (std::span<const std::byte> rest = bytes; !rest.empty();) {
       if (!wait_for(to, POLLOUT)) return;
       rest = rest.subspan(try_write(to, rest));
@@ -128,29 +128,31 @@ class Relay {
 
 class EncryptedMessages : public testing::Test {
  protected:
-  std::unique_ptr<Endpoint> make_endpoint(int rank, bool encrypts) const {
-    return std::make_unique<Endpoint>(Rendezvous{.store = store_,
-                                                 .coordinator_rank = -1,
-                                                 .secret = std::make_shared<JobSecret>(job_secret, "a test"),
-                                                 .encrypts = encrypts},
-                                      rank, [] { return std::string("127.0.0.1"); });
+  std::unique_ptr<Endpoint> make_endpoint(int rank, bool encrypts) {
+    return endpoints_.make(rank, std::make_shared<JobSecret>(job_secret, "a test"), encrypts);
   }
-  c10::intrusive_ptr<c10d::Store> store_ = c10::make_intrusive<c10d::HashStore>();
+  /// Rank 0, which reaches rank 1 through the relay only. It must post the first message.
+  std::unique_ptr<Endpoint> make_zero_behind(const Relay& relay, bool encrypts) {
+    endpoints_.set_address(1, relay.address());
+    return make_endpoint(0, encrypts);
+  }
+  EndpointAddress address_of_one() const { return *EndpointAddress::from_text(endpoints_.address_of(1)); }
+
+  TestEndpoints endpoints_{2};
 };
 
 // The program that can read the network's packets.
 TEST_F(EncryptedMessages, AnEavesdropperSeesNoMessage) {
   for (const bool encrypts : {false, true}) {
-    store_ = c10::make_intrusive<c10d::HashStore>();
-    auto zero = make_endpoint(0, encrypts);
+    endpoints_ = TestEndpoints(2);
+    Relay relay(address_of_one());
     auto one = make_endpoint(1, encrypts);
-    Relay relay(*EndpointAddress::from_text(zero->open().address()));
-    one->open().set_address(0, relay.address());
+    auto zero = make_zero_behind(relay, encrypts);
     const std::string short_text = "a gradient of rank 1";
     std::string long_text;
     while (long_text.size() < 6'000'000) long_text += "a gradient of rank 0";
-    const auto sent = post(*one, true, 0, short_text);
     const auto received = post(*zero, false, 1, std::string(short_text.size(), '-'));
+    const auto sent = post(*one, true, 0, short_text);
     EXPECT_EQ(sent->wait(), Outcome::Kind::completed);
     EXPECT_EQ(received->wait(), Outcome::Kind::completed);
     EXPECT_EQ(received->text, short_text);
@@ -170,14 +172,13 @@ TEST_F(EncryptedMessages, AnEavesdropperSeesNoMessage) {
 
 TEST_F(EncryptedMessages, AChangedByteEndsTheConnection) {
   for (const bool encrypts : {false, true}) {
-    store_ = c10::make_intrusive<c10d::HashStore>();
-    auto zero = make_endpoint(0, encrypts);
-    auto one = make_endpoint(1, encrypts);
+    endpoints_ = TestEndpoints(2);
     std::atomic<bool> changes = false;
-    Relay relay(*EndpointAddress::from_text(zero->open().address()), [&](std::span<std::byte> bytes) {
+    Relay relay(address_of_one(), [&](std::span<std::byte> bytes) {
       if (changes.exchange(false)) bytes.back() ^= std::byte{1};
     });
-    one->open().set_address(0, relay.address());
+    auto one = make_endpoint(1, encrypts);
+    auto zero = make_zero_behind(relay, encrypts);
     const auto first = post(*zero, false, 1, "----");
     post(*one, true, 0, "text");
     EXPECT_EQ(first->wait(), Outcome::Kind::completed);
@@ -212,10 +213,9 @@ TEST_F(EncryptedMessages, LongMessagesPassEachOther) {
 
 // The socket takes a part of a message that counts as sent, and no later message makes the event loop write.
 TEST_F(EncryptedMessages, BytesThatWaitForTheSocketFollow) {
-  auto zero = make_endpoint(0, true);
+  Relay relay(address_of_one());
   auto one = make_endpoint(1, true);
-  Relay relay(*EndpointAddress::from_text(zero->open().address()));
-  one->open().set_address(0, relay.address());
+  auto zero = make_zero_behind(relay, true);
   const auto first = post(*zero, false, 1, "----");
   post(*one, true, 0, "text");
   EXPECT_EQ(first->wait(), Outcome::Kind::completed);

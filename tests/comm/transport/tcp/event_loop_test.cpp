@@ -1,16 +1,17 @@
-// Ranks: event loops in one process, which share a store, and clients that are no ranks or send damaged frames.
+// Ranks: event loops in one process, and clients that are no ranks or send damaged frames.
 #include "comm/transport/tcp/event_loop.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <cstdlib>
+#include <cstring>
 #include <future>
 #include <list>
 #include <random>
 #include <string>
 
+#include "test_endpoints.h"
 #include "tutti/core/error.h"
 
 namespace tutti::test::event_loop_test {
@@ -50,11 +51,9 @@ TestMessagePtr make_message(bool is_send, int rank, const std::string& text, std
 
 class EventLoops : public testing::Test {
  protected:
-  std::unique_ptr<Endpoint> make_endpoint(int rank, JobSecretPtr known = nullptr) const {
+  std::unique_ptr<Endpoint> make_endpoint(int rank, JobSecretPtr known = nullptr) {
     if (encrypts_ && !known) known = secret();
-    return std::make_unique<Endpoint>(
-        Rendezvous{.store = store_, .coordinator_rank = -1, .secret = std::move(known), .encrypts = encrypts_}, rank,
-        [] { return std::string("127.0.0.1"); });
+    return endpoints_.make(rank, std::move(known), encrypts_);
   }
   static TestMessagePtr post(Endpoint& endpoint, TestMessagePtr message) {
     endpoint.open().post(message);
@@ -70,7 +69,7 @@ class EventLoops : public testing::Test {
     EXPECT_EQ(received->text, text);
   }
 
-  c10::intrusive_ptr<c10d::Store> store_ = c10::make_intrusive<c10d::HashStore>();
+  TestEndpoints endpoints_{3};
   bool encrypts_ = false;
 };
 
@@ -85,6 +84,7 @@ INSTANTIATE_TEST_SUITE_P(EventLoops, PlainAndEncrypted, testing::Bool(),
 
 TEST_P(PlainAndEncrypted, DeliverMessagesOfAllSizes) {
   for (const auto& known : {JobSecretPtr(), secret()}) {
+    endpoints_ = TestEndpoints(3);
     const auto to = make_endpoint(0, known);
     const auto from = make_endpoint(1, known);
     for (const std::size_t length : {0, 4, 100'000, 4 << 20, (4 << 20) + 1, 20'000'000})
@@ -95,11 +95,9 @@ TEST_P(PlainAndEncrypted, DeliverMessagesOfAllSizes) {
 // Each rank begins with a send, so both connect at once.
 TEST_P(PlainAndEncrypted, TwoRanksThatConnectToEachOtherKeepOneConnection) {
   for (int round = 0; round < 50; ++round) {
-    store_ = c10::make_intrusive<c10d::HashStore>();
+    endpoints_ = TestEndpoints(3);
     const auto zero = make_endpoint(0);
     const auto one = make_endpoint(1);
-    zero->open().set_address(1, one->open().address());
-    one->open().set_address(0, zero->open().address());
     std::vector<TestMessagePtr> messages;
     auto sends = std::async(std::launch::async, [&] { return post(*one, make_message(true, 0, "to 0")); });
     messages.push_back(post(*zero, make_message(true, 1, "to 1")));
@@ -249,7 +247,8 @@ class RawClient {
 // The client has read the store and sends everything that a rank sends, except the proof.
 TEST_F(EventLoops, RefuseAClientThatKnowsTheAddressAndNotTheSecret) {
   const auto to = make_endpoint(0, secret());
-  RawClient client(to->open().address());
+  to->open();
+  RawClient client(endpoints_.address_of(0));
   const Hello hello{.nonce = client.address().nonce, .rank = 1};
   client.send(std::as_bytes(std::span(&hello, 1)));
   const std::string rest(200, 'x');
@@ -261,10 +260,11 @@ TEST_F(EventLoops, RefuseAClientThatKnowsTheAddressAndNotTheSecret) {
 
 TEST_F(EventLoops, RefuseAClientWithAWrongNonceOrRank) {
   const auto to = make_endpoint(0);
-  const Nonce nonce = RawClient(to->open().address()).address().nonce;
+  to->open();
+  const Nonce nonce = RawClient(endpoints_.address_of(0)).address().nonce;
   for (const Hello& hello : {Hello{.nonce = {1, 2}, .rank = 1}, Hello{.nonce = nonce, .rank = 0},
                              Hello{.nonce = nonce, .rank = -1}, Hello{.nonce = nonce, .rank = std::int64_t{1} << 40}}) {
-    RawClient client(to->open().address());
+    RawClient client(endpoints_.address_of(0));
     client.send(std::as_bytes(std::span(&hello, 1)));
     client.expect_closed();
   }
@@ -275,9 +275,10 @@ TEST_F(EventLoops, RefuseAClientWithAWrongNonceOrRank) {
 TEST_P(PlainAndEncrypted, DeliverBesideManyUnauthenticatedClients) {
   const auto to = make_endpoint(0, secret());
   const auto from = make_endpoint(1, secret());
+  to->open();
   std::list<RawClient> clients;
   for (int i = 0; i < 300; ++i) {
-    clients.emplace_back(to->open().address());
+    clients.emplace_back(endpoints_.address_of(0));
     const std::string words(static_cast<std::size_t>(i), '\xff');
     if (i < 100) clients.back().send(std::as_bytes(std::span(words)));
   }
@@ -300,10 +301,11 @@ TEST_F(EventLoops, ADamagedFrameEndsItsConnectionOnly) {
       {.kind = FrameKind::close, .bytes = 1},
   };
   for (const FrameHeader& header : damaged) {
-    store_ = c10::make_intrusive<c10d::HashStore>();
+    endpoints_ = TestEndpoints(3);
     const auto zero = make_endpoint(0);
     const auto one = make_endpoint(1);
-    RawClient two(zero->open().address());
+    zero->open();
+    RawClient two(endpoints_.address_of(0));
     two.greet(2);
     two.send(std::as_bytes(std::span(&header, 1)));
     two.expect_closed();
@@ -316,13 +318,15 @@ TEST_F(EventLoops, ADamagedFrameEndsItsConnectionOnly) {
 TEST_F(EventLoops, RandomFramesEndTheirConnectionOnly) {
   std::mt19937_64 random(2024);
   for (int round = 0; round < 200; ++round) {
-    store_ = c10::make_intrusive<c10d::HashStore>();
+    endpoints_ = TestEndpoints(3);
     const auto zero = make_endpoint(0);
     const auto one = make_endpoint(1);
-    const auto received = post(*zero, make_message(false, 2, "----", random() % 3));
+    zero->open();
+    TestMessagePtr received;
     {
-      RawClient two(zero->open().address());
+      RawClient two(endpoints_.address_of(0));
       two.greet(2);
+      received = post(*zero, make_message(false, 2, "----", random() % 3));
       for (int frame = 0; frame < 20; ++frame) {
         FrameHeader header{.kind = FrameHeader::Kind{static_cast<std::uint32_t>(random() % 8)},
                            .channel = channel + random() % 2,

@@ -1,6 +1,5 @@
-// Ranks: event loops in one process, which share a store. A thread that waits handles the events.
+// Ranks: event loops in one process. A thread that waits handles the events.
 #include <gtest/gtest.h>
-#include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include <array>
 #include <atomic>
@@ -14,6 +13,7 @@
 
 #include "comm/transport/tcp/event_loop.h"
 #include "comm/transport/tcp/tcp_channel.h"
+#include "test_endpoints.h"
 
 namespace tutti::test::waiters_test {
 namespace {
@@ -56,9 +56,6 @@ TestMessagePtr make_message(bool is_send, int rank, std::string text, std::uint6
 
 class Waiters : public testing::Test {
  protected:
-  std::shared_ptr<Endpoint> make_endpoint(int rank) const {
-    return std::make_shared<Endpoint>(rendezvous_, rank, [] { return std::string("127.0.0.1"); });
-  }
   EventLoop& zero() { return zero_->open(); }
   EventLoop& one() { return one_->open(); }
   TestMessagePtr receive(std::uint64_t tag = 0) {
@@ -84,10 +81,9 @@ class Waiters : public testing::Test {
     EXPECT_NE(received->completed_by, std::this_thread::get_id());
   }
 
-  const Rendezvous rendezvous_{
-      .store = c10::make_intrusive<c10d::HashStore>(), .coordinator_rank = -1, .secret = nullptr};
-  std::shared_ptr<Endpoint> zero_ = make_endpoint(0);
-  std::shared_ptr<Endpoint> one_ = make_endpoint(1);
+  TestEndpoints endpoints_{2};
+  std::shared_ptr<Endpoint> zero_ = endpoints_.make(0);
+  std::shared_ptr<Endpoint> one_ = endpoints_.make(1);
 };
 
 TEST_F(Waiters, AWaiterHandlesTheEventsAndHandsThemBack) {

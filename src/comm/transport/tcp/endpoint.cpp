@@ -1,0 +1,60 @@
+#include "comm/transport/tcp/endpoint.h"
+
+#include <exception>
+#include <optional>
+#include <utility>
+
+#include "comm/backend/describe.h"
+#include "core/launchers.h"
+#include "core/port_range.h"
+#include "tutti/core/error.h"
+
+namespace tutti::comm {
+namespace {
+
+// What a rank without an address publishes: the reason behind this mark.
+constexpr char no_address_mark = '!';
+
+}  // namespace
+
+MessageSocket MessageSocket::listen(const std::string& host, const std::string& interface) {
+  MessageSocket socket{.nonce = random_nonce()};
+  const auto& place = interface.empty() ? host : interface;
+  try {
+    socket.listening =
+        listen_tcp(interface.empty() ? host : interface_address(interface), read_port_range(&process_variable));
+  } catch (const std::exception& error) {
+    socket.problem = "listening on " + place + " failed: " + first_line(error.what());
+  }
+  return socket;
+}
+
+std::string MessageSocket::to_text() const {
+  return problem.empty() ? EndpointAddress{listening.address, nonce}.to_text() : no_address_mark + problem;
+}
+
+Endpoint::Endpoint(MessageSocket socket, EndpointOptions options)
+    : options_(std::move(options)), socket_(std::move(socket)) {
+  for (const auto& text : options_.addresses) {
+    addresses_.push_back(EndpointAddress::from_text(text));
+    if (addresses_.back() || text.starts_with(no_address_mark)) continue;
+    throw PeerError("Unexpected data at the coordinator: another program uses the same one.", {});
+  }
+}
+
+EventLoop& Endpoint::open() {
+  const std::lock_guard lock(mutex_);
+  if (loop_) return *loop_;
+  if (!socket_.problem.empty()) throw PeerError(socket_.problem, {});
+  loop_ = std::make_shared<EventLoop>(std::move(socket_.listening), socket_.nonce, options_.rank, addresses_,
+                                      ConnectionSecurity(options_.secret, options_.encrypts));
+  loop_->start();
+  return *loop_;
+}
+
+EventLoop* Endpoint::get_if_open() {
+  const std::lock_guard lock(mutex_);
+  return loop_.get();
+}
+
+}  // namespace tutti::comm

@@ -1,0 +1,63 @@
+#pragma once
+// Where a rank exchanges messages with other ranks: a socket that listens from the rendezvous on, and an event loop that
+// the first message starts.
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/transport/tcp/connection.h"
+#include "comm/transport/tcp/event_loop.h"
+#include "core/job_secret.h"
+#include "core/socket.h"
+
+namespace tutti::comm {
+
+/// The socket at which other ranks connect to this one. A rank without one is in the job as long as it exchanges no
+/// messages.
+struct MessageSocket {
+  ListeningSocket listening{};
+  Nonce nonce{};
+  std::string problem{};  ///< why there is no socket; empty if there is one
+
+  /// Listens at `host`, a numeric address, or at the address of the network interface `interface` unless that is empty.
+  /// Throws std::system_error only if the system provides no random numbers.
+  static MessageSocket listen(const std::string& host, const std::string& interface = "");
+  /// The address or the problem, for the other ranks.
+  std::string to_text() const;
+};
+
+struct EndpointOptions {
+  int rank = 0;                          ///< in the job
+  std::vector<std::string> addresses{};  ///< MessageSocket::to_text() of all ranks of the job
+  JobSecretPtr secret{};                 ///< what ranks prove to each other; may be null unless `encrypts`
+  bool encrypts = false;
+};
+
+/// Thread safe.
+class Endpoint {
+ public:
+  /// Throws PeerError if one of the addresses is none.
+  Endpoint(MessageSocket socket, EndpointOptions options);
+  ~Endpoint() {
+    if (loop_) loop_->close();
+  }
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+
+  bool encrypts() const { return options_.encrypts; }
+  /// Starts the event loop with the first call. Throws PeerError if this rank has no socket, and std::system_error.
+  EventLoop& open();
+  /// Null before open().
+  EventLoop* get_if_open();
+
+ private:
+  const EndpointOptions options_;
+  std::vector<std::optional<EndpointAddress>> addresses_;  // by rank
+  std::mutex mutex_;
+  MessageSocket socket_;  // until the loop has it
+  std::shared_ptr<EventLoop> loop_;
+};
+
+}  // namespace tutti::comm
