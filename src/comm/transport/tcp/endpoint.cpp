@@ -46,9 +46,10 @@ EventLoop& Endpoint::open() {
   const std::lock_guard lock(mutex_);
   if (loop_) return *loop_;
   if (!socket_.problem.empty()) throw PeerError(socket_.problem, {});
-  loop_ = std::make_shared<EventLoop>(std::move(socket_.listening), socket_.nonce, options_.rank, addresses_,
-                                      ConnectionSecurity(options_.secret, options_.encrypts));
-  loop_->start();
+  auto loop = std::make_shared<EventLoop>(std::move(socket_.listening), socket_.nonce, options_.rank, addresses_,
+                                          ConnectionSecurity(options_.secret, options_.encrypts));
+  loop->start();
+  loop_ = std::move(loop);
   return *loop_;
 }
 
