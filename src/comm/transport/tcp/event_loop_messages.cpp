@@ -251,11 +251,14 @@ void EventLoop::apply(Lock& lock, Effects& effects) {
       flush(lock, rank, effects);
     }
   }
+  // A callback may hold the last reference to a communicator when main() has returned.
+  std::optional<ExitGuard> exit_guard;
   auto completions = std::exchange(effects.completions, {});
   bool copies = false;
   for (const auto& completion : completions) {
     if (completion.message->deadline) timed_.erase(completion.message);
     copies = copies || completion.bytes;
+    if (completion.message->has_callbacks()) exit_guard.emplace();
   }
   copying_ += copies ? 1 : 0;
   const bool is_waiter = handler_ == Handler::waiter && waiter_ == std::this_thread::get_id();

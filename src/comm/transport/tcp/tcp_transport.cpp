@@ -1,23 +1,33 @@
 #include "comm/transport/tcp/tcp_transport.h"
 
+#include <c10/util/ScopeExit.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <exception>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "comm/algorithms/peers.h"
+#include "comm/backend/current_operation.h"
 #include "comm/backend/describe.h"
-#include "comm/transport/tcp/tcp_channel.h"
+#include "comm/backend/slow_operation_warning.h"
+#include "comm/transport/tcp/awaited_message.h"
 #include "core/hash.h"
 #include "tutti/core/error.h"
+#include "tutti/core/logging.h"
 
 namespace tutti::comm {
 namespace {
 
-class TcpTransport final : public Transport {
+using Failure = TransferError::Kind;
+
+constexpr unsigned tag_phase_bits = 2;
+
+class TcpTransport final : public Transport, public std::enable_shared_from_this<TcpTransport> {
  public:
   TcpTransport(std::shared_ptr<Endpoint> endpoint, Rendezvous rendezvous, const std::string& group, int rank,
                GroupHealth health, std::chrono::milliseconds timeout)
@@ -25,14 +35,27 @@ class TcpTransport final : public Transport {
         endpoint_(std::move(endpoint)),
         rendezvous_(std::move(rendezvous)),
         group_(group),
+        channel_(fnv1a("collectives: " + group)),
         health_(std::move(health)),
-        timeout_(timeout) {}
+        timeout_(timeout) {
+    if (!health_.monitor()) return;
+    failure_subscription_ = health_.monitor()->on_failure([this](const FailedPeers&) {
+      const std::lock_guard lock(mutex_);
+      for (AwaitedMessage* const message : waiting_) message->wake();
+    });
+  }
+  ~TcpTransport() override {
+    failure_subscription_ = nullptr;
+    close();
+  }
+  TcpTransport(const TcpTransport&) = delete;
+  TcpTransport& operator=(const TcpTransport&) = delete;
 
   std::unique_ptr<Transfer> post_send(int peer, Tag tag, const Buffer& buffer) override {
-    return channel_for(peer)->post(true, peer, tag, buffer);
+    return post(true, peer, tag, buffer);
   }
   std::unique_ptr<Transfer> post_receive(int peer, Tag tag, const Buffer& buffer) override {
-    return channel_for(peer)->post(false, peer, tag, buffer);
+    return post(false, peer, tag, buffer);
   }
 
   std::shared_ptr<Transport> split(const std::vector<int>& members, const std::string& name,
@@ -42,22 +65,20 @@ class TcpTransport final : public Transport {
                                           group_ + "/" + name, rank, health_.for_group(members), timeout);
   }
 
+  // Connects to the ranks that this rank exchanges messages with in every round, so that no round has to connect.
   void connect() override {
     const std::lock_guard lock(connect_mutex_);
-    if (channel()) return;
+    if (is_connected_) return;
+    require_all_open();
+    std::vector<int> peers = peers_of(rank(), size());
+    for (int& peer : peers) peer = global_rank(peer);
     try {
-      require_all_open();
-      connect_to_first_peers();
+      endpoint_->open().connect(peers, Clock::now() + timeout_);
     } catch (const TransferError& error) {
       const auto ranks = health_.members_among(error.peers());  // the event loop names global ranks
       throw PeerError("Connecting over TCP: " + describe_ranks(ranks) + ": " + error.what() + ".", ranks);
     }
-    auto channel = std::make_shared<TcpChannel>(endpoint_, fnv1a("collectives: " + group_), health_, global_rank(rank()));
-    {
-      const std::lock_guard channel_lock(mutex_);
-      channel_ = std::move(channel);
-    }
-    if (closed_) close();
+    is_connected_ = true;
   }
 
   // At the coordinator, where all ranks of the group can be told apart before any is connected.
@@ -79,64 +100,168 @@ class TcpTransport final : public Transport {
 
   void throw_if_peers_failed() const override { health_.throw_if_peers_failed(); }
   std::shared_ptr<FailureBoard> failure_board() override { return make_coordinator_failure_board(rendezvous_); }
+  // Ends all transfers, here and on the other ranks.
   void close() noexcept override {
-    closed_ = true;  // a thread in connect() checks it afterwards
-    if (const auto connected = channel()) connected->close();
+    is_closed_ = true;
+    try {
+      if (auto* const loop = endpoint_->get_if_open())
+        loop->close_channel(channel_, health_.global_ranks(), nullptr, true);
+    } catch (const std::exception&) {
+      // Without memory no close frames can be sent; peers see the connections close when the process exits.
+    }
   }
 
  private:
-  std::shared_ptr<TcpChannel> channel() const {
-    const std::lock_guard lock(mutex_);
-    return channel_;
-  }
-  std::shared_ptr<TcpChannel> channel_for(int peer) {
-    if (auto connected = channel()) return connected;
-    if (closed_) throw TransferError(TransferError::Kind::connection_closed, {peer}, "the communicator was closed");
-    try {
-      connect();
-    } catch (const TimeoutError& failure) {
-      throw TransferError(TransferError::Kind::timeout, failure.ranks(), failure.what(), timeout_);
-    } catch (const PeerError& failure) {
-      throw TransferError(TransferError::Kind::connection_closed, failure.ranks(), failure.what());
-    }
-    return channel();
-  }
-  // Names the ranks that cannot listen, and those that do not join.
-  void require_all_open() {
-    std::string own_problem;
-    try {
-      endpoint_->open();
-    } catch (const std::exception& error) {
-      own_problem = first_line(error.what());
-    }
-    const auto problems = coordinator_all_gather(rendezvous_, "connecting/" + std::to_string(connect_attempts_++), rank(),
-                                                 own_problem, timeout_, [this] { return closed_.load(); });
-    for (int member = 0; member < size(); ++member) {
-      const auto& problem = problems[static_cast<std::size_t>(member)];
-      if (!problem.empty())
-        throw PeerError("Connecting over TCP: on rank " + std::to_string(member) + " " + problem, {member});
-    }
-  }
-  // The ranks that this rank exchanges messages with in every round, so that no round has to connect.
-  void connect_to_first_peers() {
-    std::vector<int> peers = peers_of(rank(), size());
-    for (int& peer : peers) peer = global_rank(peer);
-    endpoint_->open().connect(peers, Clock::now() + timeout_);
-  }
+  class TcpTransfer;
+
   int global_rank(int member) const { return health_.global_ranks().at(static_cast<std::size_t>(member)); }
+  EventLoop& open_loop();
+  void require_all_open();
+  std::unique_ptr<Transfer> post(bool is_send, int peer, Tag tag, const Buffer& buffer);
+  void wait(AwaitedMessage& message, int peer, std::uint64_t operation, Deadline deadline);
+  [[noreturn]] void throw_failure(const AwaitedMessage& message, const Outcome& outcome, int peer);
+  void log_slow_peer(int peer, std::uint64_t operation, std::chrono::seconds waited) const;
 
   const std::shared_ptr<Endpoint> endpoint_;
   const Rendezvous rendezvous_;
   const std::string group_;
+  const std::uint64_t channel_;  // equal on all ranks of the group
   const GroupHealth health_;
   const std::chrono::milliseconds timeout_;  // for connecting
   std::atomic<int> bootstrap_calls_ = 0;
-  int connect_attempts_ = 0;
-  std::atomic<bool> closed_ = false;
+  std::atomic<bool> is_closed_ = false;
   std::mutex connect_mutex_;
-  mutable std::mutex mutex_;
-  std::shared_ptr<TcpChannel> channel_;  // null until it is connected
+  int connect_calls_ = 0;
+  bool is_connected_ = false;
+  std::mutex mutex_;
+  std::vector<int> late_peers_;  // for which a wait has timed out
+  std::set<AwaitedMessage*> waiting_;
+  std::shared_ptr<void> failure_subscription_;
 };
+
+class TcpTransport::TcpTransfer final : public Transfer {
+ public:
+  TcpTransfer(std::shared_ptr<TcpTransport> transport, std::shared_ptr<AwaitedMessage> message, int peer,
+              std::uint64_t operation)
+      : transport_(std::move(transport)), message_(std::move(message)), peer_(peer), operation_(operation) {}
+  ~TcpTransfer() override {
+    if (!message_ || message_->outcome()) return;
+    if (!transport_->endpoint_->open().cancel(message_)) message_->wait_for_outcome();
+  }
+  int peer() const override { return peer_; }
+  void wait(Deadline deadline) override {
+    transport_->wait(*message_, peer_, operation_, deadline);
+    message_ = nullptr;
+  }
+
+ private:
+  std::shared_ptr<TcpTransport> transport_;
+  std::shared_ptr<AwaitedMessage> message_;  // null once it has completed
+  int peer_;
+  std::uint64_t operation_;
+};
+
+EventLoop& TcpTransport::open_loop() {
+  try {
+    return endpoint_->open();
+  } catch (const std::exception& error) {
+    throw TransferError(Failure::connection_closed, {rank()}, first_line(error.what()));
+  }
+}
+
+// Names the ranks that cannot connect, and those that do not join.
+void TcpTransport::require_all_open() {
+  std::string own_problem;
+  try {
+    open_loop();
+  } catch (const TransferError& error) {
+    own_problem = error.what();
+  }
+  const auto problems = coordinator_all_gather(rendezvous_, "connecting/" + std::to_string(connect_calls_++), rank(),
+                                               own_problem, timeout_, [this] { return is_closed_.load(); });
+  for (int member = 0; member < size(); ++member) {
+    const auto& problem = problems[static_cast<std::size_t>(member)];
+    if (!problem.empty())
+      throw PeerError("Connecting over TCP: on rank " + std::to_string(member) + " " + problem, {member});
+  }
+}
+
+std::unique_ptr<Transfer> TcpTransport::post(bool is_send, int peer, Tag tag, const Buffer& buffer) {
+  if (is_closed_) throw TransferError(Failure::connection_closed, {peer}, "the communicator was closed");
+  EventLoop& loop = open_loop();
+  auto message = std::make_shared<AwaitedMessage>(loop);
+  message->is_send = is_send;
+  message->rank = global_rank(peer);
+  message->channel = channel_;
+  message->tag = tag.operation << tag_phase_bits | static_cast<std::uint64_t>(tag.phase);
+  message->memory = {buffer.data, buffer.size};
+  message->owner = buffer.owner;
+  loop.post(message);
+  return std::make_unique<TcpTransfer>(shared_from_this(), std::move(message), peer, tag.operation);
+}
+
+void TcpTransport::wait(AwaitedMessage& message, int peer, std::uint64_t operation, Deadline deadline) {
+  auto outcome = message.outcome();
+  if (!outcome) {
+    const auto forget = c10::make_scope_exit([&] {
+      const std::lock_guard lock(mutex_);
+      waiting_.erase(&message);
+    });
+    {
+      const std::lock_guard lock(mutex_);
+      waiting_.insert(&message);
+    }
+    SlowOperationWarning slow_warning(Clock::now());
+    while (!outcome) {
+      health_.throw_if_peers_failed();
+      outcome = message.wait_until(std::min({deadline, slow_warning.next(), health_.next_change()}));
+      const auto now = Clock::now();
+      if (outcome) break;
+      if (now >= deadline) {
+        const std::lock_guard lock(mutex_);
+        late_peers_.push_back(peer);
+        throw TransferError(Failure::timeout, {peer}, "no message before the deadline");
+      }
+      if (slow_warning.due(now) && !SuppressSlowWarning::is_active())
+        log_slow_peer(peer, operation, slow_warning.waited(now));
+    }
+  }
+  if (outcome->kind != Outcome::Kind::completed) throw_failure(message, *outcome, peer);
+}
+
+void TcpTransport::throw_failure(const AwaitedMessage& message, const Outcome& outcome, int peer) {
+  switch (outcome.kind) {
+    case Outcome::Kind::mismatch:
+      throw MismatchError("rank " + std::to_string(peer) + " sent " + std::to_string(outcome.bytes) +
+                          " bytes in a collective, but this rank expects " + std::to_string(message.memory.size()) +
+                          ": pass tensors of the same size on all ranks.");
+    case Outcome::Kind::closed: {
+      // A wait that ends because another wait timed out must name the ranks of that one, not its own peer.
+      const std::lock_guard lock(mutex_);
+      if (!late_peers_.empty()) throw TransferError(Failure::timeout, late_peers_, "another message timed out");
+      throw TransferError(Failure::connection_closed, {peer}, "the communicator was closed");
+    }
+    case Outcome::Kind::closed_by_peer:
+      health_.throw_if_peers_failed();
+      throw TransferError(Failure::connection_closed, {peer}, "the peer closed the communicator");
+    case Outcome::Kind::not_authenticated:
+      throw TransferError(Failure::connection_closed, {peer},
+                          "the process at its address does not know the job's secret");
+    default:
+      health_.throw_if_peers_failed();
+      throw TransferError(Failure::connection_closed, {peer}, "connection closed");
+  }
+}
+
+// One rank reports for all: the first one, or where that is awaited the second.
+void TcpTransport::log_slow_peer(int peer, std::uint64_t operation, std::chrono::seconds waited) const {
+  if (rank() != (peer == 0 ? 1 : 0)) return;
+  const Operation* const call = CurrentOperation::get();
+  Logger(global_rank(rank())).warning(
+      (call ? call->describe_with_call_site() : "operation " + std::to_string(operation)) + " of a group of " +
+      std::to_string(size()) + " has waited for " + describe_duration(waited) + " for rank " +
+      std::to_string(global_rank(peer)) + " (`tutti inspect` tells what it does)");
+}
 
 }  // namespace
 

@@ -10,9 +10,9 @@
 
 namespace tutti::comm {
 
-/// A transport among the ranks of `health`, all of the job's, which met at `rendezvous`. With the first message of a
-/// group, which every rank must send or receive, or in Transport::connect(), each rank connects to those that it
-/// exchanges messages with in every round, and to others with the first message.
+/// A transport among the ranks of `health`, all of the job's, which met at `rendezvous`. Ranks connect with their first
+/// message. Transport::connect() connects a rank, within `timeout`, to those that it exchanges messages with in every
+/// round.
 std::shared_ptr<Transport> make_tcp_transport(const Rendezvous& rendezvous, std::shared_ptr<Endpoint> endpoint,
                                               int rank, GroupHealth health, std::chrono::milliseconds timeout);
 

@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <future>
+#include <memory>
 #include <thread>
 
 #include "comm/collective_checks.h"
@@ -51,6 +53,22 @@ const RankProgram leaves_work_behind("tcp_leaves_work_behind", [] {
 
 constexpr const char* ended_variable = "TUTTI_TEST_ENDED";
 
+// A process that does not wait for its threads would exit in this time. A process that waits still runs.
+constexpr auto time_of_an_exit = std::chrono::milliseconds(300);
+
+void wait_until_ended() {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (!std::filesystem::exists(std::getenv(ended_variable))) {
+    ASSERT_LT(std::chrono::steady_clock::now(), deadline);
+    std::this_thread::yield();
+  }
+  std::this_thread::sleep_for(time_of_an_exit);
+}
+
+void write_when_ended() {
+  std::atexit([] { std::ofstream(std::getenv(ended_variable)) << "ended"; });
+}
+
 // Rank 0's main() has returned before rank 1 enters the all-reduce for which rank 0's thread waits.
 const RankProgram ends_while_a_thread_waits("tcp_ends_while_a_thread_waits", [] {
   const auto communicator = Communicator::connect(read_environment(), {.backend = "tcp"});
@@ -59,17 +77,30 @@ const RankProgram ends_while_a_thread_waits("tcp_ends_while_a_thread_waits", [] 
   if (communicator.rank() == 0) {
     add_up();
     comm::GradientCommunicator(copy).submit([copy] {});  // the last reference
-    std::atexit([] { std::ofstream(std::getenv(ended_variable)) << "ended"; });
+    return write_when_ended();
+  }
+  wait_until_ended();
+  add_up().wait();
+});
+
+// Rank 0's main() has returned before the continuation of a message ends, which has the last reference.
+const RankProgram ends_during_a_continuation("tcp_ends_during_a_continuation", [] {
+  const at::Tensor message = at::ones({1});
+  auto communicator = Communicator::connect(read_environment(), {.backend = "tcp"});
+  if (communicator.rank() == 1) {
+    communicator.send(message, 0).wait();
+    communicator.receive(message, 0).wait();
     return;
   }
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
-  while (!std::filesystem::exists(std::getenv(ended_variable))) {
-    ASSERT_LT(std::chrono::steady_clock::now(), deadline);
-    std::this_thread::yield();
-  }
-  // A process that does not wait for its threads would exit in this time. A process that waits still runs.
-  std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  add_up().wait();
+  const auto begun = std::make_shared<std::promise<void>>();
+  const auto received = communicator.receive(message, 1);
+  received.then([communicator = std::move(communicator), message, begun] {
+    begun->set_value();
+    wait_until_ended();
+    communicator.send(message, 1).wait();
+  });
+  begun->get_future().wait();
+  write_when_ended();
 });
 
 // Connects twice at once, and again after both communicators are destroyed.
@@ -150,6 +181,12 @@ TEST(Tcp, AProcessEndsAfterItsThreads) {
   const TemporaryFolder folder;
   expect_success(
       run_processes(ends_while_a_thread_waits, 2, {.variables = {{ended_variable, folder.path() / "ended"}}}));
+}
+
+TEST(Tcp, AProcessEndsAfterItsContinuations) {
+  const TemporaryFolder folder;
+  expect_success(
+      run_processes(ends_during_a_continuation, 2, {.variables = {{ended_variable, folder.path() / "ended"}}}));
 }
 
 TEST(Tcp, UnwaitedWorkIsCompleted) {

@@ -11,8 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "comm/transport/tcp/event_loop.h"
-#include "comm/transport/tcp/tcp_channel.h"
+#include "comm/transport/tcp/tcp_transport.h"
 #include "test_endpoints.h"
 
 namespace tutti::test::waiters_test {
@@ -168,16 +167,16 @@ TEST_F(Waiters, DestroyingTheEndpointEndsTheWaitForEvents) {
   serve([&] { serves.set_value(); }, [] { return false; }, Clock::now() + 1h);
 }
 
-/// Two ranks whose channels wait for messages.
+/// Two ranks whose transports wait for messages.
 class WaitingChannels : public Waiters {
  protected:
-  static std::shared_ptr<TcpChannel> make_channel(int rank, const std::shared_ptr<Endpoint>& endpoint) {
-    return std::make_shared<TcpChannel>(endpoint, 1, GroupHealth(nullptr, {0, 1}), rank);
+  static std::shared_ptr<Transport> make_transport(int rank, const std::shared_ptr<Endpoint>& endpoint) {
+    return make_tcp_transport({}, endpoint, rank, GroupHealth(nullptr, {0, 1}), 20s);
   }
   std::unique_ptr<Transfer> post_receive(std::uint64_t number = 0) {
-    return channels_[0]->post(false, 1, {.operation = number}, {});
+    return transports_[0]->post_receive(1, {.operation = number}, {});
   }
-  void send(std::uint64_t number = 0) { channels_[1]->post(true, 0, {.operation = number}, {})->wait(in_time()); }
+  void send(std::uint64_t number = 0) { transports_[1]->post_send(0, {.operation = number}, {})->wait(in_time()); }
   /// A thread that receives. Returns once it is about to wait.
   std::future<void> wait_in_thread(std::uint64_t number = 0) {
     std::promise<void> waits;
@@ -190,7 +189,7 @@ class WaitingChannels : public Waiters {
     return waiter;
   }
 
-  std::array<std::shared_ptr<TcpChannel>, 2> channels_{make_channel(0, zero_), make_channel(1, one_)};
+  std::array<std::shared_ptr<Transport>, 2> transports_{make_transport(0, zero_), make_transport(1, one_)};
 };
 
 TransferError::Kind failure_of(std::future<void> wait) {
@@ -226,7 +225,7 @@ TEST_F(WaitingChannels, AWaitEndsAtItsDeadline) {
 
 TEST_F(WaitingChannels, ClosingEndsAWait) {
   auto wait = wait_in_thread();
-  channels_[0]->close();
+  transports_[0]->close();
   EXPECT_EQ(failure_of(std::move(wait)), TransferError::Kind::connection_closed);
 }
 
@@ -235,7 +234,7 @@ TEST_F(WaitingChannels, AClosingPeerEndsAWait) {
   send(1);
   first->wait(in_time());
   auto wait = wait_in_thread();
-  channels_[1]->close();
+  transports_[1]->close();
   EXPECT_EQ(failure_of(std::move(wait)), TransferError::Kind::connection_closed);
 }
 
