@@ -10,13 +10,9 @@
 #include <system_error>
 #include <utility>
 
-#include "comm/auth/auth_client.h"
-
 namespace tutti::comm {
 namespace {
 
-// What both sides prove the job's secret for.
-constexpr const char* auth_subject = "messages";
 constexpr std::size_t buffer_bytes = 32 * 1024;
 constexpr std::size_t discard_bytes = 64 * 1024;
 
@@ -42,23 +38,24 @@ std::optional<EndpointAddress> EndpointAddress::from_text(const std::string& tex
 Connection::Connection(const EndpointAddress& address, int own_rank, int rank, const ConnectionSecurity& security)
     : socket_(connect_nonblocking(address.socket)),
       initiator_(true),
+      encrypts_(security.encrypts()),
       rank_(rank),
       step_(Step::connecting),
       hello_{.nonce = address.nonce, .rank = own_rank} {
   if (const auto* const tls = security.tls(coordinator::Side::client)) {
     encrypted_.emplace(socket_.get(), *tls);
-  } else if (security.secret()) {
-    handshake_.emplace(Handshake::Side::client, security.secret(), auth_subject);
   }
 }
 
 Connection::Connection(FileDescriptor socket, const ConnectionSecurity& security, Deadline since)
-    : socket_(std::move(socket)), initiator_(false), since_(since), step_(Step::proving) {
+    : socket_(std::move(socket)),
+      initiator_(false),
+      encrypts_(security.encrypts()),
+      since_(since),
+      step_(Step::proving) {
   set_tcp_nodelay(socket_);
   if (const auto* const tls = security.tls(coordinator::Side::server)) {
     encrypted_.emplace(socket_.get(), *tls);
-  } else if (security.secret()) {
-    handshake_.emplace(Handshake::Side::server, security.secret(), auth_subject);
   }
 }
 
@@ -81,25 +78,15 @@ void Connection::send_all(std::span<const std::byte> bytes) {
   if (write({&part, 1}) != static_cast<ssize_t>(bytes.size()) || has_unsent()) throw_ended();
 }
 
-Handshake::Outcome Connection::prove() {
-  if (handshake_) return advance_handshake(*handshake_, socket_);
-  if (!encrypted_) return Handshake::Outcome::authenticated;
-  const auto state = encrypted_->handshake();
-  if (state == EncryptedSocket::State::handshake) return Handshake::Outcome::pending;
-  return state == EncryptedSocket::State::open ? Handshake::Outcome::authenticated
-                                               : Handshake::Outcome::unauthenticated;
-}
-
 Connection::Greeting Connection::greet() {
   if (step_ == Step::connecting) {
     finish_connect(socket_);
     step_ = Step::proving;
   }
   if (step_ == Step::proving) {
-    const auto outcome = prove();
-    if (outcome == Handshake::Outcome::pending) return Greeting::pending;
-    handshake_.reset();
-    if (outcome != Handshake::Outcome::authenticated) return Greeting::not_authenticated;
+    const auto state = encrypted_ ? encrypted_->handshake() : EncryptedSocket::State::open;
+    if (state == EncryptedSocket::State::handshake) return Greeting::pending;
+    if (state != EncryptedSocket::State::open) return Greeting::not_authenticated;
     if (initiator_) send_all(std::as_bytes(std::span(&hello_, 1)));
     step_ = initiator_ ? Step::verdict : Step::hello;
   }
@@ -110,14 +97,23 @@ Connection::Greeting Connection::greet() {
     if (!receive_exactly(std::as_writable_bytes(std::span(&verdict_, 1)))) return Greeting::pending;
     if (verdict_ == Verdict::duplicate) return Greeting::duplicate;
     if (verdict_ != Verdict::accepted) throw_ended();
-    step_ = Step::open;
+    open();
   }
   return Greeting::open;
 }
 
 void Connection::answer(Verdict verdict) {
   send_all(std::as_bytes(std::span(&verdict, 1)));
-  if (verdict == Verdict::accepted) step_ = Step::open;
+  if (verdict == Verdict::accepted) open();
+}
+
+void Connection::open() {
+  step_ = Step::open;
+  if (encrypts_ || !encrypted_) return;
+  // The peer's first frames may have come with the last record of TLS.
+  buffer_ = encrypted_->take_unread();
+  end_ = buffer_.size();
+  encrypted_.reset();
 }
 
 void Connection::finish_sending() const {
@@ -139,7 +135,7 @@ void Connection::take(std::size_t count) {
 }
 
 Connection::Read Connection::read() {
-  if (buffer_.empty()) buffer_.resize(buffer_bytes);
+  if (buffer_.size() < buffer_bytes) buffer_.resize(buffer_bytes);
   if (body.left > 0 && begin_ < end_) {
     const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(body.left, end_ - begin_));
     if (body.to != nullptr) std::memcpy(body.to, buffer_.data() + begin_, count);

@@ -3,12 +3,13 @@
 //
 //   the initiator                           the acceptor
 //   connects
-//   proves the job's secret, if it has one  proves it as well: auth/handshake.h, or the handshake of TLS
+//   the handshake of TLS, if the job has a secret
 //   Hello
 //                                           Verdict
 //   frames                                  frames
 //
-// TLS encrypts all that follows its handshake.
+// The handshake proves the secret in both directions. TLS also carries Hello and Verdict, and with encryption the
+// frames.
 #include <sys/types.h>
 #include <sys/uio.h>
 
@@ -20,8 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "comm/auth/connection_security.h"
-#include "comm/auth/handshake.h"
+#include "comm/transport/tcp/connection_security.h"
 #include "comm/transport/tcp/encrypted_socket.h"
 #include "comm/transport/tcp/frame.h"
 #include "comm/transport/tcp/matcher.h"
@@ -93,18 +93,18 @@ class Connection {
 
  private:
   enum class Step { connecting, proving, hello, verdict, open };
-  Handshake::Outcome prove();
+  void open();
   bool receive_exactly(std::span<std::byte> bytes);
   void send_all(std::span<const std::byte> bytes);
   void take(std::size_t count);
 
   FileDescriptor socket_;
   const bool initiator_;
+  const bool encrypts_;  // TLS carries the frames
   Deadline since_{};
   int rank_ = -1;
   Step step_;
-  std::optional<Handshake> handshake_;
-  std::optional<EncryptedSocket> encrypted_;  // with TLS, in place of reads and writes of socket_
+  std::optional<EncryptedSocket> encrypted_;  // in place of reads and writes of socket_; without encryption until open
   Hello hello_;
   Verdict verdict_{};
   std::size_t received_ = 0;  // of what the step receives

@@ -26,6 +26,8 @@ class EncryptedSocket {
   ssize_t write(std::span<const iovec> parts);
   /// Whether encrypted bytes wait for a write(). For the thread that writes.
   bool has_unsent() const { return sent_ < unsent_.size(); }
+  /// Takes the received bytes that are not of TLS.
+  std::vector<std::byte> take_unread() { return tls_.take_unread(); }
 
  private:
   bool flush();

@@ -265,7 +265,8 @@ void set(const char* name, const char* value) {
 
 /// Whether a client that knows the job's secret can open a TLS connection for messages to the port.
 bool is_encrypted(int port) {
-  const coordinator::TlsContext context(JobSecret(job_secret, "a test"), coordinator::Side::client, "messages");
+  const coordinator::TlsContext context(JobSecret(job_secret, "a test"), coordinator::Side::client,
+                                        "encrypted messages");
   const auto socket = connect_nonblocking({"127.0.0.1", port});
   pollfd ready{.fd = socket.get(), .events = POLLOUT, .revents = 0};
   EncryptedSocket client(socket.get(), context);
