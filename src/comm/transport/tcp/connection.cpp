@@ -20,6 +20,13 @@ constexpr std::size_t discard_bytes = 64 * 1024;
   throw std::system_error(ECONNRESET, std::generic_category(), "greeting");
 }
 
+/// What the greeting has come to when a read or write returns this.
+Connection::Greeting unfinished(ssize_t count) {
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return Connection::Greeting::pending;
+  if (count < 0 && errno == coordinator::ByteSocket::unauthenticated) return Connection::Greeting::not_authenticated;
+  throw_ended();
+}
+
 }  // namespace
 
 std::string EndpointAddress::to_text() const {
@@ -36,65 +43,57 @@ std::optional<EndpointAddress> EndpointAddress::from_text(const std::string& tex
 }
 
 Connection::Connection(const EndpointAddress& address, int own_rank, int rank, const ConnectionSecurity& security)
-    : socket_(connect_nonblocking(address.socket)),
+    : socket_(connect_nonblocking(address.socket), security.tls(coordinator::Side::client)),
       initiator_(true),
       encrypts_(security.encrypts()),
       rank_(rank),
       step_(Step::connecting),
-      hello_{.nonce = address.nonce, .rank = own_rank} {
-  if (const auto* const tls = security.tls(coordinator::Side::client)) {
-    encrypted_.emplace(socket_.get(), *tls);
-  }
-}
+      hello_{.nonce = address.nonce, .rank = own_rank} {}
 
 Connection::Connection(FileDescriptor socket, const ConnectionSecurity& security, Deadline since)
-    : socket_(std::move(socket)),
+    : socket_(std::move(socket), security.tls(coordinator::Side::server)),
       initiator_(false),
       encrypts_(security.encrypts()),
       since_(since),
-      step_(Step::proving) {
-  set_tcp_nodelay(socket_);
-  if (const auto* const tls = security.tls(coordinator::Side::server)) {
-    encrypted_.emplace(socket_.get(), *tls);
-  }
+      step_(Step::hello) {
+  set_tcp_nodelay(socket_.descriptor());
 }
 
-bool Connection::receive_exactly(std::span<std::byte> bytes) {
+/// Returns nullopt once all bytes have come.
+std::optional<Connection::Greeting> Connection::receive(std::span<std::byte> bytes) {
   while (received_ < bytes.size()) {
     const auto missing = bytes.subspan(received_);
     const iovec part{.iov_base = missing.data(), .iov_len = missing.size()};
-    const auto count = encrypted_ ? encrypted_->read({&part, 1}) : ::readv(socket_.get(), &part, 1);
-    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-    if (count <= 0) throw_ended();
+    const auto count = socket_.read({&part, 1});
+    if (count <= 0) return unfinished(count);
     received_ += static_cast<std::size_t>(count);
   }
   received_ = 0;
-  return true;
+  return std::nullopt;
 }
 
-// The socket's buffer is empty, so a few bytes always fit.
-void Connection::send_all(std::span<const std::byte> bytes) {
-  iovec part{.iov_base = const_cast<std::byte*>(bytes.data()), .iov_len = bytes.size()};
-  if (write({&part, 1}) != static_cast<ssize_t>(bytes.size()) || has_unsent()) throw_ended();
+/// Returns nullopt once all bytes are sent. The socket's buffer is empty, so these few always fit.
+std::optional<Connection::Greeting> Connection::send(std::span<std::byte> bytes) {
+  const iovec part{.iov_base = bytes.data(), .iov_len = bytes.size()};
+  const auto count = write({&part, 1});
+  if (count < 0) return unfinished(count);
+  if (count != static_cast<ssize_t>(bytes.size()) || has_unsent()) throw_ended();
+  return std::nullopt;
 }
 
 Connection::Greeting Connection::greet() {
   if (step_ == Step::connecting) {
-    finish_connect(socket_);
-    step_ = Step::proving;
-  }
-  if (step_ == Step::proving) {
-    const auto state = encrypted_ ? encrypted_->handshake() : EncryptedSocket::State::open;
-    if (state == EncryptedSocket::State::handshake) return Greeting::pending;
-    if (state != EncryptedSocket::State::open) return Greeting::not_authenticated;
-    if (initiator_) send_all(std::as_bytes(std::span(&hello_, 1)));
-    step_ = initiator_ ? Step::verdict : Step::hello;
+    finish_connect(socket_.descriptor());
+    step_ = Step::hello;
   }
   if (step_ == Step::hello) {
-    return receive_exactly(std::as_writable_bytes(std::span(&hello_, 1))) ? Greeting::hello : Greeting::pending;
+    const auto hello = std::as_writable_bytes(std::span(&hello_, 1));
+    if (const auto result = initiator_ ? send(hello) : receive(hello)) return *result;
+    if (!initiator_) return Greeting::hello;
+    step_ = Step::verdict;
   }
   if (step_ == Step::verdict) {
-    if (!receive_exactly(std::as_writable_bytes(std::span(&verdict_, 1)))) return Greeting::pending;
+    if (const auto result = receive(std::as_writable_bytes(std::span(&verdict_, 1)))) return *result;
     if (verdict_ == Verdict::duplicate) return Greeting::duplicate;
     if (verdict_ != Verdict::accepted) throw_ended();
     open();
@@ -103,29 +102,19 @@ Connection::Greeting Connection::greet() {
 }
 
 void Connection::answer(Verdict verdict) {
-  send_all(std::as_bytes(std::span(&verdict, 1)));
+  if (send(std::as_writable_bytes(std::span(&verdict, 1)))) throw_ended();
   if (verdict == Verdict::accepted) open();
 }
 
 void Connection::open() {
   step_ = Step::open;
-  if (encrypts_ || !encrypted_) return;
-  // The peer's first frames may have come with the last record of TLS.
-  buffer_ = encrypted_->take_unread();
+  if (encrypts_) return;
+  buffer_ = socket_.continue_plain();  // the peer's first frames may have come with its last record
   end_ = buffer_.size();
-  encrypted_.reset();
 }
 
 void Connection::finish_sending() const {
-  ::shutdown(socket_.get(), SHUT_WR);
-}
-
-ssize_t Connection::write(std::span<iovec> parts) {
-  if (encrypted_) return encrypted_->write(parts);
-  msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = parts.size();
-  return ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  ::shutdown(descriptor(), SHUT_WR);
 }
 
 /// `count` bytes of the body have come.
@@ -155,9 +144,7 @@ Connection::Read Connection::read() {
   const std::array<iovec, 2> parts{{{.iov_base = body.to != nullptr ? body.to : discarded_.data(), .iov_len = wanted},
                                     {.iov_base = buffer_.data() + end_, .iov_len = buffer_.size() - end_}}};
   const bool only_body = wanted < body.left;  // what follows these bytes is no header yet
-  const auto used = std::span(parts).first(only_body ? 1 : 2);
-  const auto count =
-      encrypted_ ? encrypted_->read(used) : ::readv(socket_.get(), used.data(), static_cast<int>(used.size()));
+  const auto count = socket_.read(std::span(parts).first(only_body ? 1 : 2));
   if (count < 0 && errno == EINTR) return Read::progress;
   if (count < 0) return errno == EAGAIN ? Read::drained : Read::closed;
   if (count == 0) return Read::closed;
