@@ -20,7 +20,7 @@ constexpr std::size_t discard_bytes = 64 * 1024;
   throw std::system_error(ECONNRESET, std::generic_category(), "greeting");
 }
 
-/// What the greeting has come to when a read or write returns this.
+/// The state of the greeting after a read or write that returned `count`.
 Connection::Greeting unfinished(ssize_t count) {
   if (count < 0 && (errno == EAGAIN || errno == EINTR)) return Connection::Greeting::pending;
   if (count < 0 && errno == coordinator::ByteSocket::unauthenticated) return Connection::Greeting::not_authenticated;
