@@ -36,7 +36,6 @@ MODULES["train"] = [module for module in MODULES if module != "exported"]
 # include all of them; no module includes these files.
 COMM_MODULES = {
     "os": [],
-    "auth": ["os"],
     "reduction": [],
     "backend": ["os"],
     "rendezvous": ["backend"],
@@ -45,7 +44,7 @@ COMM_MODULES = {
     "deadlock": ["backend", "rendezvous"],
     "transport": ["os", "backend"],
     "algorithms": ["os", "backend", "reduction", "transport"],
-    "transport/tcp": ["os", "auth", "backend", "rendezvous", "health", "transport", "algorithms"],
+    "transport/tcp": ["os", "backend", "rendezvous", "health", "transport", "algorithms"],
     "transport/mpi": ["os", "backend", "rendezvous", "health", "transport"],
     "hierarchical": ["backend", "reduction", "shm"],
     "device": ["backend"],

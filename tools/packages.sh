@@ -6,7 +6,7 @@ set -euo pipefail
 
 packages=(python3 python3-venv libpython3-dev g++ cmake ninja-build ccache libcli11-dev nlohmann-json3-dev libgtest-dev
   libgmock-dev libssl-dev iproute2 ca-certificates)
-headers=(openssl/hmac.h openssl/ssl.h CLI/CLI.hpp nlohmann/json.hpp gtest/gtest.h gmock/gmock.h)
+headers=(openssl/ssl.h CLI/CLI.hpp nlohmann/json.hpp gtest/gtest.h gmock/gmock.h)
 [[ ${1:-} != --names ]] || { printf '%s\n' "${packages[@]}"; exit; }
 [[ ${1:-} != --headers ]] || { printf '%s\n' "${headers[@]}"; exit; }
 packages+=("$@")

@@ -1,12 +1,12 @@
 #pragma once
 // A non-blocking connection that carries frames, over TLS or plain. Not thread safe.
 #include <functional>
-#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
+#include "coordinator/byte_socket.h"
 #include "coordinator/frame.h"
-#include "coordinator/tls_session.h"
 #include "core/file_descriptor.h"
 
 namespace tutti::coordinator {
@@ -25,9 +25,9 @@ class Stream {
   using OnFrame = std::function<void(const FrameHeader& header, std::string_view body)>;
 
   /// `tls`: null for a plain connection; must outlive the stream.
-  Stream(FileDescriptor socket, const TlsContext* tls);
+  Stream(FileDescriptor socket, const TlsContext* tls) : socket_(std::move(socket), tls) {}
 
-  const FileDescriptor& socket() const { return socket_; }
+  const FileDescriptor& socket() const { return socket_.descriptor(); }
   /// Until then no larger body is accepted than a hello.
   void accept_large_frames() { frames_.set_max_body(max_body_bytes); }
 
@@ -37,23 +37,19 @@ class Stream {
   State pump(const OnFrame& on_frame);
   State state() const { return state_; }
   /// Whether bytes wait until the socket is writable.
-  bool wants_write() const { return !outgoing_.empty(); }
+  bool wants_write() const { return socket_.has_unsent() || (socket_.is_authenticated() && !outgoing_.empty()); }
 
  private:
   void flush();
   void read();
-  void handshake();
-  void decrypt();
   void fail(State state);
+  void fail_read_or_write();
 
-  FileDescriptor socket_;
-  std::unique_ptr<TlsSession> tls_;  // null for a plain connection
-  bool is_authenticated_;            // the peer has proved that it knows the secret; true for a plain connection
+  ByteSocket socket_;
   State state_ = State::open;
   FrameBuffer frames_;
-  std::string before_handshake_;  // plain bytes
-  std::string outgoing_;          // bytes for the socket
-  std::size_t sent_ = 0;          // of outgoing_
+  std::string outgoing_;
+  std::size_t sent_ = 0;  // of outgoing_
   bool was_reset_ = false;
 };
 

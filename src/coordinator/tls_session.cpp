@@ -84,6 +84,15 @@ bool TlsSession::encrypt(std::span<const std::byte> bytes, std::string& to) {
   return true;
 }
 
+// OpenSSL takes whole records only, because it does not read ahead.
+std::vector<std::byte> TlsSession::take_unread() {
+  const std::lock_guard lock(mutex_);
+  BIO* const incoming = SSL_get_rbio(ssl_.get());
+  std::vector<std::byte> unread(BIO_ctrl_pending(incoming));
+  if (!unread.empty()) BIO_read(incoming, unread.data(), static_cast<int>(unread.size()));
+  return unread;
+}
+
 TlsSession::State TlsSession::state() const {
   const std::lock_guard lock(mutex_);
   return state_;

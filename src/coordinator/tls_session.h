@@ -8,6 +8,7 @@
 #include <mutex>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "coordinator/tls.h"
 
@@ -38,6 +39,8 @@ class TlsSession {
   std::size_t decrypt(std::span<std::byte> to);
   /// Appends the encrypted bytes to `to`. Returns false if the connection has failed.
   bool encrypt(std::span<const std::byte> bytes, std::string& to);
+  /// Takes the received bytes behind the last decrypted record, for a peer that continues without TLS.
+  std::vector<std::byte> take_unread();
   State state() const;
 
  private:

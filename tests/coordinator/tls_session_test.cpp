@@ -6,6 +6,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace tutti::test::tls_session_test {
 namespace {
@@ -24,11 +25,8 @@ class Ends {
   /// Returns the state of the server.
   TlsSession::State greet() {
     for (int round = 0; round < 3; ++round) {
-      for (auto [from, to] : {std::pair(&client, &server), std::pair(&server, &client)}) {
-        std::string bytes;
-        from->handshake(bytes);
-        to->receive(std::as_bytes(std::span(bytes)));
-      }
+      pass(client, server, client_bytes);
+      pass(server, client, server_bytes);
     }
     return server.state();
   }
@@ -40,7 +38,22 @@ class Ends {
  public:
   TlsSession client;
   TlsSession server;
+  std::vector<std::string> client_bytes{};  // what the client has sent, by round
+  std::vector<std::string> server_bytes{};
+
+ private:
+  static void pass(TlsSession& from, TlsSession& to, std::vector<std::string>& sent) {
+    from.handshake(sent.emplace_back());
+    to.receive(std::as_bytes(std::span(sent.back())));
+  }
 };
+
+/// The state of a session after these bytes.
+TlsSession::State after(TlsSession& session, const std::string& bytes) {
+  std::string answer;
+  session.receive(std::as_bytes(std::span(bytes)));
+  return session.handshake(answer);
+}
 
 std::string encrypted(TlsSession& from, const std::string& text) {
   std::string bytes;
@@ -74,6 +87,69 @@ TEST(TlsSession, AnotherSecretOrPurposeIsNoProof) {
   Ends ends("the secret of this job", "coordinator");
   EXPECT_EQ(ends.greet(), TlsSession::State::unauthenticated);
   EXPECT_EQ(ends.client.state(), TlsSession::State::unauthenticated);
+}
+
+// A recorded handshake is replayed to either side. Both sides contribute random numbers to the keys.
+TEST(TlsSession, AReplayIsNoProof) {
+  Ends recorded;
+  ASSERT_EQ(recorded.greet(), TlsSession::State::open);
+  Ends replayed;
+  EXPECT_EQ(after(replayed.server, recorded.client_bytes[0]), TlsSession::State::handshake);
+  EXPECT_EQ(after(replayed.server, recorded.client_bytes[1]), TlsSession::State::unauthenticated);
+  EXPECT_EQ(after(replayed.client, ""), TlsSession::State::handshake);
+  EXPECT_EQ(after(replayed.client, recorded.server_bytes[0]), TlsSession::State::unauthenticated);
+}
+
+// An attacker sends a side's messages back to it.
+TEST(TlsSession, AReflectionIsNoProof) {
+  Ends ends;
+  ASSERT_EQ(ends.greet(), TlsSession::State::open);
+  Ends reflected;
+  std::string hello;
+  reflected.client.handshake(hello);
+  EXPECT_EQ(after(reflected.client, hello), TlsSession::State::unauthenticated);
+  EXPECT_EQ(after(reflected.server, hello), TlsSession::State::handshake);
+  EXPECT_EQ(after(reflected.server, ends.server_bytes[0]), TlsSession::State::unauthenticated);
+}
+
+TEST(TlsSession, GarbageIsNoProof) {
+  for (const char byte : {'\0', '\xff', 'G', '\x16'}) {
+    Ends ends;
+    const std::string garbage(100'000, byte);
+    EXPECT_EQ(after(ends.client, garbage), TlsSession::State::unauthenticated);
+    EXPECT_EQ(after(ends.server, garbage), TlsSession::State::unauthenticated);
+  }
+}
+
+// The handshake arrives byte by byte: no side is open before the last byte.
+TEST(TlsSession, AnUnfinishedHandshakeIsNoProof) {
+  Ends ends;
+  TlsSession* from = &ends.client;
+  TlsSession* to = &ends.server;
+  for (int message = 0; message < 3; ++message, std::swap(from, to)) {
+    std::string bytes;
+    from->handshake(bytes);
+    ASSERT_FALSE(bytes.empty());
+    for (const char byte : bytes.substr(0, bytes.size() - 1)) {
+      ASSERT_EQ(after(*to, {byte}), TlsSession::State::handshake);
+    }
+    to->receive(std::as_bytes(std::span(bytes)).last(1));
+  }
+  std::string none;
+  EXPECT_EQ(ends.server.handshake(none), TlsSession::State::open);
+  EXPECT_EQ(ends.client.state(), TlsSession::State::open);
+}
+
+TEST(TlsSession, BytesBehindTheLastRecordAreReturned) {
+  Ends ends;
+  ASSERT_EQ(ends.greet(), TlsSession::State::open);
+  const auto bytes = encrypted(ends.client, "text") + "plain";
+  ends.server.receive(std::as_bytes(std::span(bytes)));
+  std::string text(4, '-');
+  ASSERT_EQ(ends.server.decrypt(std::as_writable_bytes(std::span(text))), 4U);
+  const auto unread = ends.server.take_unread();
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(unread.data()), unread.size()), "plain");
+  EXPECT_TRUE(ends.server.take_unread().empty());
 }
 
 TEST(TlsSession, ChangesItsKeyBetweenRecords) {

@@ -10,18 +10,21 @@
 #include <system_error>
 #include <utility>
 
-#include "comm/auth/auth_client.h"
-
 namespace tutti::comm {
 namespace {
 
-// What both sides prove the job's secret for.
-constexpr const char* auth_subject = "messages";
 constexpr std::size_t buffer_bytes = 32 * 1024;
 constexpr std::size_t discard_bytes = 64 * 1024;
 
 [[noreturn]] void throw_ended() {
   throw std::system_error(ECONNRESET, std::generic_category(), "greeting");
+}
+
+/// The state of the greeting after a read or write that returned `count`.
+Connection::Greeting unfinished(ssize_t count) {
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return Connection::Greeting::pending;
+  if (count < 0 && errno == coordinator::ByteSocket::unauthenticated) return Connection::Greeting::not_authenticated;
+  throw_ended();
 }
 
 }  // namespace
@@ -40,96 +43,78 @@ std::optional<EndpointAddress> EndpointAddress::from_text(const std::string& tex
 }
 
 Connection::Connection(const EndpointAddress& address, int own_rank, int rank, const ConnectionSecurity& security)
-    : socket_(connect_nonblocking(address.socket)),
+    : socket_(connect_nonblocking(address.socket), security.tls(coordinator::Side::client)),
       initiator_(true),
+      encrypts_(security.encrypts()),
       rank_(rank),
       step_(Step::connecting),
-      hello_{.nonce = address.nonce, .rank = own_rank} {
-  if (const auto* const tls = security.tls(coordinator::Side::client)) {
-    encrypted_.emplace(socket_.get(), *tls);
-  } else if (security.secret()) {
-    handshake_.emplace(Handshake::Side::client, security.secret(), auth_subject);
-  }
-}
+      hello_{.nonce = address.nonce, .rank = own_rank} {}
 
 Connection::Connection(FileDescriptor socket, const ConnectionSecurity& security, Deadline since)
-    : socket_(std::move(socket)), initiator_(false), since_(since), step_(Step::proving) {
-  set_tcp_nodelay(socket_);
-  if (const auto* const tls = security.tls(coordinator::Side::server)) {
-    encrypted_.emplace(socket_.get(), *tls);
-  } else if (security.secret()) {
-    handshake_.emplace(Handshake::Side::server, security.secret(), auth_subject);
-  }
+    : socket_(std::move(socket), security.tls(coordinator::Side::server)),
+      initiator_(false),
+      encrypts_(security.encrypts()),
+      since_(since),
+      step_(Step::hello) {
+  set_tcp_nodelay(socket_.descriptor());
 }
 
-bool Connection::receive_exactly(std::span<std::byte> bytes) {
+/// Returns nullopt once all bytes have come.
+std::optional<Connection::Greeting> Connection::receive(std::span<std::byte> bytes) {
   while (received_ < bytes.size()) {
     const auto missing = bytes.subspan(received_);
     const iovec part{.iov_base = missing.data(), .iov_len = missing.size()};
-    const auto count = encrypted_ ? encrypted_->read({&part, 1}) : ::readv(socket_.get(), &part, 1);
-    if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-    if (count <= 0) throw_ended();
+    const auto count = socket_.read({&part, 1});
+    if (count <= 0) return unfinished(count);
     received_ += static_cast<std::size_t>(count);
   }
   received_ = 0;
-  return true;
+  return std::nullopt;
 }
 
-// The socket's buffer is empty, so a few bytes always fit.
-void Connection::send_all(std::span<const std::byte> bytes) {
-  iovec part{.iov_base = const_cast<std::byte*>(bytes.data()), .iov_len = bytes.size()};
-  if (write({&part, 1}) != static_cast<ssize_t>(bytes.size()) || has_unsent()) throw_ended();
-}
-
-Handshake::Outcome Connection::prove() {
-  if (handshake_) return advance_handshake(*handshake_, socket_);
-  if (!encrypted_) return Handshake::Outcome::authenticated;
-  const auto state = encrypted_->handshake();
-  if (state == EncryptedSocket::State::handshake) return Handshake::Outcome::pending;
-  return state == EncryptedSocket::State::open ? Handshake::Outcome::authenticated
-                                               : Handshake::Outcome::unauthenticated;
+/// Returns nullopt once all bytes are sent. The socket's buffer is empty, so these few always fit.
+std::optional<Connection::Greeting> Connection::send(std::span<std::byte> bytes) {
+  const iovec part{.iov_base = bytes.data(), .iov_len = bytes.size()};
+  const auto count = write({&part, 1});
+  if (count < 0) return unfinished(count);
+  if (count != static_cast<ssize_t>(bytes.size()) || has_unsent()) throw_ended();
+  return std::nullopt;
 }
 
 Connection::Greeting Connection::greet() {
   if (step_ == Step::connecting) {
-    finish_connect(socket_);
-    step_ = Step::proving;
-  }
-  if (step_ == Step::proving) {
-    const auto outcome = prove();
-    if (outcome == Handshake::Outcome::pending) return Greeting::pending;
-    handshake_.reset();
-    if (outcome != Handshake::Outcome::authenticated) return Greeting::not_authenticated;
-    if (initiator_) send_all(std::as_bytes(std::span(&hello_, 1)));
-    step_ = initiator_ ? Step::verdict : Step::hello;
+    finish_connect(socket_.descriptor());
+    step_ = Step::hello;
   }
   if (step_ == Step::hello) {
-    return receive_exactly(std::as_writable_bytes(std::span(&hello_, 1))) ? Greeting::hello : Greeting::pending;
+    const auto hello = std::as_writable_bytes(std::span(&hello_, 1));
+    if (const auto result = initiator_ ? send(hello) : receive(hello)) return *result;
+    if (!initiator_) return Greeting::hello;
+    step_ = Step::verdict;
   }
   if (step_ == Step::verdict) {
-    if (!receive_exactly(std::as_writable_bytes(std::span(&verdict_, 1)))) return Greeting::pending;
+    if (const auto result = receive(std::as_writable_bytes(std::span(&verdict_, 1)))) return *result;
     if (verdict_ == Verdict::duplicate) return Greeting::duplicate;
     if (verdict_ != Verdict::accepted) throw_ended();
-    step_ = Step::open;
+    open();
   }
   return Greeting::open;
 }
 
 void Connection::answer(Verdict verdict) {
-  send_all(std::as_bytes(std::span(&verdict, 1)));
-  if (verdict == Verdict::accepted) step_ = Step::open;
+  if (send(std::as_writable_bytes(std::span(&verdict, 1)))) throw_ended();
+  if (verdict == Verdict::accepted) open();
+}
+
+void Connection::open() {
+  step_ = Step::open;
+  if (encrypts_) return;
+  buffer_ = socket_.continue_plain();  // the peer's first frames may have come with its last record
+  end_ = buffer_.size();
 }
 
 void Connection::finish_sending() const {
-  ::shutdown(socket_.get(), SHUT_WR);
-}
-
-ssize_t Connection::write(std::span<iovec> parts) {
-  if (encrypted_) return encrypted_->write(parts);
-  msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = parts.size();
-  return ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  ::shutdown(descriptor(), SHUT_WR);
 }
 
 /// `count` bytes of the body have come.
@@ -139,7 +124,7 @@ void Connection::take(std::size_t count) {
 }
 
 Connection::Read Connection::read() {
-  if (buffer_.empty()) buffer_.resize(buffer_bytes);
+  if (buffer_.size() < buffer_bytes) buffer_.resize(buffer_bytes);
   if (body.left > 0 && begin_ < end_) {
     const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(body.left, end_ - begin_));
     if (body.to != nullptr) std::memcpy(body.to, buffer_.data() + begin_, count);
@@ -159,9 +144,7 @@ Connection::Read Connection::read() {
   const std::array<iovec, 2> parts{{{.iov_base = body.to != nullptr ? body.to : discarded_.data(), .iov_len = wanted},
                                     {.iov_base = buffer_.data() + end_, .iov_len = buffer_.size() - end_}}};
   const bool only_body = wanted < body.left;  // what follows these bytes is no header yet
-  const auto used = std::span(parts).first(only_body ? 1 : 2);
-  const auto count =
-      encrypted_ ? encrypted_->read(used) : ::readv(socket_.get(), used.data(), static_cast<int>(used.size()));
+  const auto count = socket_.read(std::span(parts).first(only_body ? 1 : 2));
   if (count < 0 && errno == EINTR) return Read::progress;
   if (count < 0) return errno == EAGAIN ? Read::drained : Read::closed;
   if (count == 0) return Read::closed;

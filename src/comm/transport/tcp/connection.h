@@ -3,12 +3,13 @@
 //
 //   the initiator                           the acceptor
 //   connects
-//   proves the job's secret, if it has one  proves it as well: auth/handshake.h, or the handshake of TLS
+//   the handshake of TLS, if the job has a secret
 //   Hello
 //                                           Verdict
 //   frames                                  frames
 //
-// TLS encrypts all that follows its handshake.
+// The handshake proves the secret in both directions. TLS also carries Hello and Verdict, and with encryption the
+// frames.
 #include <sys/types.h>
 #include <sys/uio.h>
 
@@ -20,11 +21,10 @@
 #include <string>
 #include <vector>
 
-#include "comm/auth/connection_security.h"
-#include "comm/auth/handshake.h"
-#include "comm/transport/tcp/encrypted_socket.h"
+#include "comm/transport/tcp/connection_security.h"
 #include "comm/transport/tcp/frame.h"
 #include "comm/transport/tcp/matcher.h"
+#include "coordinator/byte_socket.h"
 #include "core/socket.h"
 
 namespace tutti::comm {
@@ -51,7 +51,7 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  int descriptor() const { return socket_.get(); }
+  int descriptor() const { return socket_.descriptor().get(); }
   /// In the job; -1 until it is known.
   int rank() const { return rank_; }
   void set_rank(int rank) { rank_ = rank; }
@@ -76,9 +76,9 @@ class Connection {
 
   /// Writes without waiting, like sendmsg(): the number of bytes that were taken, or -1 with errno. Call when it is
   /// open.
-  ssize_t write(std::span<iovec> parts);
+  ssize_t write(std::span<const iovec> parts) { return socket_.write(parts); }
   /// Whether bytes that write() has taken wait until the socket is writable. For the thread that writes.
-  bool has_unsent() const { return encrypted_ && encrypted_->has_unsent(); }
+  bool has_unsent() const { return socket_.has_unsent(); }
 
   enum class Read { progress, drained, closed };
   /// Moves bytes to the body and to the buffer of the bytes behind it. Call when it is open. Throws nothing.
@@ -92,19 +92,18 @@ class Connection {
   bool is_reading = false;
 
  private:
-  enum class Step { connecting, proving, hello, verdict, open };
-  Handshake::Outcome prove();
-  bool receive_exactly(std::span<std::byte> bytes);
-  void send_all(std::span<const std::byte> bytes);
+  enum class Step { connecting, hello, verdict, open };
+  std::optional<Greeting> receive(std::span<std::byte> bytes);
+  std::optional<Greeting> send(std::span<std::byte> bytes);
+  void open();
   void take(std::size_t count);
 
-  FileDescriptor socket_;
+  coordinator::ByteSocket socket_;
   const bool initiator_;
+  const bool encrypts_;  // TLS carries the frames
   Deadline since_{};
   int rank_ = -1;
   Step step_;
-  std::optional<Handshake> handshake_;
-  std::optional<EncryptedSocket> encrypted_;  // with TLS, in place of reads and writes of socket_
   Hello hello_;
   Verdict verdict_{};
   std::size_t received_ = 0;  // of what the step receives

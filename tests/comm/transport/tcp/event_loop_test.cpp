@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <future>
@@ -11,6 +12,7 @@
 #include <random>
 #include <string>
 
+#include "coordinator/tls_session.h"
 #include "test_endpoints.h"
 #include "tutti/core/error.h"
 
@@ -250,12 +252,61 @@ TEST_F(EventLoops, RefuseAClientThatKnowsTheAddressAndNotTheSecret) {
   to->open();
   RawClient client(endpoints_.address_of(0));
   const Hello hello{.nonce = client.address().nonce, .rank = 1};
-  client.send(std::as_bytes(std::span(&hello, 1)));
-  const std::string rest(200, 'x');
-  client.send(std::as_bytes(std::span(rest)));
+  std::string bytes(reinterpret_cast<const char*>(&hello), sizeof(hello));
+  bytes.append(200, 'x');
+  client.send(std::as_bytes(std::span(bytes)));
   client.expect_closed();
   const auto from = make_endpoint(1, secret());
   check_exchange(*to, *from, 10);
+}
+
+// They have the same secret.
+TEST_F(EventLoops, ARankThatEncryptsAndOneThatDoesNotRefuseEachOther) {
+  for (const bool encrypts : {false, true}) {
+    endpoints_ = TestEndpoints(3);
+    encrypts_ = encrypts;
+    const auto to = make_endpoint(0, secret());
+    to->open();
+    encrypts_ = !encrypts;
+    const auto from = make_endpoint(1, secret());
+    EXPECT_EQ(post(*from, make_message(true, 0, "text"))->wait(), OutcomeKind::not_authenticated);
+  }
+}
+
+// A rank's first frames may arrive with its verdict, in one read.
+TEST_F(EventLoops, FramesBehindTheVerdictAreReceived) {
+  const std::string text(1000, 'x');
+  const auto listening = listen_tcp("127.0.0.1");
+  endpoints_.set_address(0, EndpointAddress{listening.address, {}}.to_text());
+  const auto connects = make_endpoint(1, secret());
+  const auto received = post(*connects, make_message(false, 0, std::string(text.size(), '-')));
+
+  const coordinator::TlsContext context(*secret(), coordinator::Side::server, "messages");
+  coordinator::TlsSession session(context);
+  const auto wait_for = [](const FileDescriptor& socket, short events) {
+    pollfd ready{.fd = socket.get(), .events = events, .revents = 0};
+    ASSERT_EQ(::poll(&ready, 1, 20'000), 1);
+  };
+  wait_for(listening.socket, POLLIN);
+  const auto socket = *try_accept(listening.socket);
+  Hello hello;
+  std::string bytes;
+  while (session.decrypt(std::as_writable_bytes(std::span(&hello, 1))) == 0) {
+    std::array<std::byte, 1000> part{};
+    wait_for(socket, POLLIN);
+    session.receive(std::span(part).first(try_read(socket, part).value()));
+    session.handshake(bytes);
+    ASSERT_EQ(try_write(socket, std::as_bytes(std::span(bytes))), bytes.size());
+    bytes.clear();
+  }
+  EXPECT_EQ(hello.rank, 1);
+  const auto verdict = Verdict::accepted;
+  const FrameHeader header{.channel = channel, .bytes = text.size()};
+  ASSERT_TRUE(session.encrypt(std::as_bytes(std::span(&verdict, 1)), bytes));
+  bytes.append(reinterpret_cast<const char*>(&header), sizeof(header)).append(text);
+  ASSERT_EQ(try_write(socket, std::as_bytes(std::span(bytes))), bytes.size());
+  EXPECT_EQ(received->wait(), OutcomeKind::completed);
+  EXPECT_TRUE(received->text == text);
 }
 
 TEST_F(EventLoops, RefuseAClientWithAWrongNonceOrRank) {
