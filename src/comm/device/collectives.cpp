@@ -1,16 +1,11 @@
 #include "comm/device/collectives.h"
 
-#include <ATen/ops/add.h>
-#include <ATen/ops/bitwise_and.h>
-#include <ATen/ops/bitwise_or.h>
-#include <ATen/ops/bitwise_xor.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/maximum.h>
-#include <ATen/ops/minimum.h>
-#include <ATen/ops/mul.h>
 
 #include <optional>
 #include <utility>
+
+#include "comm/reduction/reduce_tree.h"
 
 namespace tutti::comm::on_device {
 namespace {
@@ -55,39 +50,11 @@ std::optional<c10d::ReduceOp> native_op(const at::Tensor& tensor, ReduceOp op) {
   }
 }
 
-void reduce_into(const at::Tensor& result, const at::Tensor& tensor, ReduceOp op) {
-  at::Tensor out = result;
-  switch (op) {
-    case ReduceOp::sum:
-    case ReduceOp::mean:
-      at::add_out(out, result, tensor);
-      break;
-    case ReduceOp::min:
-      at::minimum_out(out, result, tensor);
-      break;
-    case ReduceOp::max:
-      at::maximum_out(out, result, tensor);
-      break;
-    case ReduceOp::product:
-      at::mul_out(out, result, tensor);
-      break;
-    case ReduceOp::bit_and:
-      at::bitwise_and_out(out, result, tensor);
-      break;
-    case ReduceOp::bit_or:
-      at::bitwise_or_out(out, result, tensor);
-      break;
-    case ReduceOp::bit_xor:
-      at::bitwise_xor_out(out, result, tensor);
-      break;
-  }
-}
-
 /// Reduces `parts`, one row for each rank, in the order of ranks.
 void reduce_rows(const at::Tensor& output, const at::Tensor& parts, ReduceOp op) {
   const at::Tensor result = output.view({-1});
   result.copy_(parts.select(0, 0), /*non_blocking=*/true);
-  for (std::int64_t rank = 1; rank < parts.size(0); ++rank) reduce_into(result, parts.select(0, rank), op);
+  for (std::int64_t rank = 1; rank < parts.size(0); ++rank) reduce_pair(result, result, parts.select(0, rank), op);
 }
 
 void divide_if_mean(const at::Tensor& tensor, ReduceOp op, std::int64_t size) {
