@@ -4,7 +4,6 @@
 
 #include <exception>
 #include <mutex>
-#include <numeric>
 #include <optional>
 #include <string_view>
 #include <thread>
@@ -87,8 +86,6 @@ std::vector<Communicator> make_thread_communicators(int size, const Communicator
       backend = comm::make_device_backend(backend, *options.device_backend, "threads");
       backend = comm::add_encoded_sums(backend, "threads");
     }
-    std::vector<int> all_ranks(static_cast<std::size_t>(size));
-    std::iota(all_ranks.begin(), all_ranks.end(), 0);
     const auto endpoint = std::make_shared<comm::Endpoint>(comm::Rendezvous{.store = store}, rank,
                                                            [] { return std::string("127.0.0.1"); });
     // "auto" reports no rank's last operation, so nothing would read the record.
@@ -97,7 +94,7 @@ std::vector<Communicator> make_thread_communicators(int size, const Communicator
     communicator = make_communicator(
         std::move(backend), options, "threads",
         {.recorder = std::move(recorder),
-         .p2p = std::make_shared<comm::GroupEndpoint>(endpoint, "threads", std::move(all_ranks), rank)});
+         .p2p = std::make_shared<comm::GroupEndpoint>(endpoint, "threads", comm::all_ranks(size), rank)});
   };
   on_threads(size, make);
   std::vector<Communicator> communicators;
