@@ -82,7 +82,7 @@ class Membership {
   struct Entry {
     State state = State::absent;
     Member member{};
-    ClientKey key{};
+    Nonce key{};
     Time last_heard{};
     Disconnect how{};        // if disconnected
     Time disconnected_at{};  // if disconnected
