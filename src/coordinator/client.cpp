@@ -33,10 +33,6 @@ void Client::set(const std::string& key, std::string_view value) {
   call_with_key(connection_->requests(), "set", MessageType::set, key, BodyWriter().text(key).text(value));
 }
 
-void Client::append(const std::string& key, std::string_view value) {
-  call_with_key(connection_->requests(), "append", MessageType::append, key, BodyWriter().text(key).text(value));
-}
-
 std::int64_t Client::add(const std::string& key, std::int64_t increment) {
   const auto reply =
       call_with_key(connection_->requests(), "add", MessageType::add, key, BodyWriter().text(key).put(increment));
