@@ -129,6 +129,14 @@ std::shared_ptr<WorkState> OperationQueue::call(const std::string& what, const s
   return track(worker_.submit([this, call] { complete(*call); }));
 }
 
+std::shared_ptr<WorkState> OperationQueue::call_backend(const std::string& what, const std::string& arguments,
+                                                        const CallOptions& options, CallTensors& tensors,
+                                                        BackendCall body) {
+  auto run = [this, body = std::move(body)](const auto& operation, const auto&) { body(*backend_, operation); };
+  return call(what, arguments, options, std::move(run), {},
+              tensors.start(device_streams_, DeviceStreams::Kind::collectives));
+}
+
 void OperationQueue::start(Call& call) {
   record_start(call.operation);
   run_checked(call.operation, [&] { call.exchange = backend_->start_small_all_gather(call.operation, call.message); });

@@ -62,6 +62,10 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
   std::shared_ptr<WorkState> call(const std::string& what, const std::string& arguments, const CallOptions& options,
                                   Body body, const CallPayload& data = {},
                                   std::shared_ptr<DeviceCall> device = nullptr);
+  /// Runs a collective on `tensors`: `body` calls the backend with them.
+  using BackendCall = std::function<void(Backend& backend, const Operation& operation)>;
+  std::shared_ptr<WorkState> call_backend(const std::string& what, const std::string& arguments,
+                                          const CallOptions& options, CallTensors& tensors, BackendCall body);
   /// The largest payload of a call, in bytes.
   std::size_t payload_bytes() const;
 
