@@ -105,26 +105,6 @@ void InflightCalls::set_listener(Listener* listener) {
   listener_ = listener;
 }
 
-bool InflightCalls::set_blocked(bool blocked) {
-  const std::lock_guard lock(listener_mutex_);
-  return listener_ == nullptr || listener_->set_blocked(blocked);
-}
-
-bool InflightCalls::is_starting() {
-  const std::lock_guard lock(listener_mutex_);
-  return listener_ != nullptr && listener_->is_starting();
-}
-
-void InflightCalls::set_mismatch_reason(const std::string& why) {
-  const std::lock_guard lock(listener_mutex_);
-  if (listener_ != nullptr) listener_->set_mismatch_reason(why);
-}
-
-void InflightCalls::abort_blocked_calls() {
-  const std::lock_guard lock(listener_mutex_);
-  if (listener_ != nullptr) listener_->abort_blocked_calls();
-}
-
 InflightCalls::Snapshot InflightCalls::take_snapshot() const {
   Snapshot snapshot;
   {
