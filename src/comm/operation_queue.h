@@ -126,8 +126,10 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
   RequestPtr make_request(const char* what, const at::Tensor& memory, int peer, int tag,
                           const CallOptions& options) const;
   void close_p2p() noexcept;
-  /// Aborts the queue unless it has failed already. Publishes `report`, then closes the connections.
-  void abort_with_report(flight::FailureReport report, const std::string& reason) noexcept;
+  /// Aborts the queue unless it has failed already, because of `reason`. Publishes a report that this rank has aborted
+  /// the operation of `number`, then closes the connections.
+  void abort_with_report(std::uint64_t number, std::chrono::milliseconds timeout, const std::string& description,
+                         const std::string& reason) noexcept;
   bool set_blocked(bool blocked) noexcept override { return backend_->set_blocked(blocked); }
   bool is_starting() const noexcept override { return worker_.is_starting(); }
   void set_mismatch_reason(const std::string& why) noexcept override;
