@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "comm/backend/describe.h"
 #include "comm/describe_call.h"

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "coordinator/client_connection.h"
-#include "core/describe.h"
 #include "tutti/core/error.h"
 
 namespace tutti::coordinator {

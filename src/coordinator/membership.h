@@ -13,7 +13,6 @@
 // until the next connection stands, so the kernel sends a FIN only for a process that has ended.
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>

@@ -1,7 +1,6 @@
 #include "comm/deadlock/deadlock_detector.h"
 
 #include <algorithm>
-#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <map>

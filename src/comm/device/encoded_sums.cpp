@@ -7,7 +7,6 @@
 #include <bit>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <utility>
 
 #include "comm/backend/forwarding_backend.h"

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -215,8 +214,7 @@ std::shared_ptr<Backend> make_from_groups(const std::shared_ptr<Backend>& p2p_ba
     return nullptr;
   }
   auto node_broadcast = std::make_unique<NodeBroadcast>(node->node(), std::move(slots));
-  auto groups = std::make_shared<NodeGroups>(NodeGroups{.p2p_backend = p2p_backend,
-                                                        .node = node->node(),
+  auto groups = std::make_shared<NodeGroups>(NodeGroups{.node = node->node(),
                                                         .node_subgroup = node_subgroup,
                                                         .inter_node = std::move(inter_node),
                                                         .inter_node_subgroup = inter_node_subgroup,

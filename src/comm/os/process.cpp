@@ -10,7 +10,6 @@
 #include <charconv>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "core/file_descriptor.h"
 
