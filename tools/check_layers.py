@@ -47,7 +47,7 @@ COMM_MODULES = {
     "transport/tcp": ["os", "backend", "rendezvous", "health", "transport", "algorithms"],
     "transport/mpi": ["os", "backend", "rendezvous", "health", "transport"],
     "hierarchical": ["backend", "reduction", "shm"],
-    "device": ["backend"],
+    "device": ["backend", "reduction"],
 }
 FRONT = "in front"
 # The public headers that belong to the files in front: the modules inside comm do not include the facade over them.

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "comm/os/process.h"
+#include "core/random.h"
 
 namespace tutti::checkpoint {
 namespace {
@@ -46,7 +46,7 @@ std::optional<std::int64_t> number_in(const std::string& digits) {
 
 std::string new_token() {
   std::array<char, token_digits + 1> text{};
-  std::snprintf(text.data(), text.size(), "%016" PRIx64, comm::random_nonce()[0]);
+  std::snprintf(text.data(), text.size(), "%016" PRIx64, random_nonce()[0]);
   return text.data();
 }
 

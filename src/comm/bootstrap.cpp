@@ -1,7 +1,6 @@
 #include "comm/bootstrap.h"
 
 #include <algorithm>
-#include <numeric>
 #include <sstream>
 #include <utility>
 
@@ -62,9 +61,8 @@ std::shared_ptr<Backend> add_device_backend(std::shared_ptr<Backend> host, const
       return add_encoded_sums(make_device_backend(host, nccl_backend_factory(store), "job"), "job");
     case BackendRequest::ForDevices::c10d_gloo:
       return add_encoded_sums(
-          make_device_backend(host,
-                              c10d_gloo_factory(store, bind_address.interface, bind_address.address, options.timeout),
-                              "job"),
+          make_device_backend(
+              host, c10d_gloo_factory(store, bind_address.interface, bind_address.address, options.timeout), "job"),
           "job");
     case BackendRequest::ForDevices::factory:
       return add_encoded_sums(make_device_backend(host, *options.device_backend, "job"), "job");
@@ -201,38 +199,37 @@ Communicator connect_ranks(JoinedGroup group, const BackendRequest& requested, c
   const auto selection = select_device_backend(requested, peers.devices, nodes);
   const bool encrypts = group.encryption != nullptr;
   if (encrypts && !has_one_node) require_encrypting_backends(requested, selection);
-  const auto endpoint = std::make_shared<Endpoint>(
-      std::move(socket), EndpointOptions{.rank = group.rank,
-                                         .addresses = std::move(peers.addresses),
-                                         .secret = encrypts       ? group.encryption
-                                                   : has_one_node ? nullptr
-                                                                  : group.secret,
-                                         .encrypts = encrypts});
-  std::vector<int> all_ranks(nodes.size());
-  std::iota(all_ranks.begin(), all_ranks.end(), 0);
+  const auto endpoint =
+      std::make_shared<Endpoint>(std::move(socket), EndpointOptions{.rank = group.rank,
+                                                                    .addresses = std::move(peers.addresses),
+                                                                    .secret = encrypts       ? group.encryption
+                                                                              : has_one_node ? nullptr
+                                                                                             : group.secret,
+                                                                    .encrypts = encrypts});
+  const auto size = static_cast<int>(nodes.size());
   const auto timeout = options.connect_timeout;
   const auto& rendezvous = group.rendezvous;
   // Inside a node, ranks that wait in shared memory log which rank is stopped, with its last call.
-  GroupHealth health{std::make_shared<HeartbeatMonitor>(
-                         rendezvous.job->events(), HeartbeatMonitorOptions{.rank = group.rank,
-                                                                           .node_of_rank = nodes,
-                                                                           .heartbeat_timeout = heartbeat_timeout(options),
-                                                                           .logs_warnings = !has_one_node}),
-                     all_ranks};
+  GroupHealth health{
+      std::make_shared<HeartbeatMonitor>(rendezvous.job->events(),
+                                         HeartbeatMonitorOptions{.rank = group.rank,
+                                                                 .node_of_rank = nodes,
+                                                                 .heartbeat_timeout = heartbeat_timeout(options),
+                                                                 .logs_warnings = !has_one_node}),
+      all_ranks(size)};
   auto transport = requested.host.starts_with("mpi")
                        ? connect_mpi(rendezvous, group.rank, std::move(health), timeout)
                        : make_tcp_transport(rendezvous, endpoint, group.rank, std::move(health), timeout);
-  auto messages = std::make_shared<P2pBackend>(std::move(transport), make_topology(nodes, group.rank),
-                                               heartbeat_timeout(options));
+  auto messages =
+      std::make_shared<P2pBackend>(std::move(transport), make_topology(nodes, group.rank), heartbeat_timeout(options));
   auto backend = select_backend(messages, requested.host == "mpi" ? "auto" : requested.host, "job", timeout);
   backend = add_device_backend(std::move(backend), selection, rendezvous.store, bind_address, options);
   const DeadlockDetectorOptions deadlock_options{
-      .rank = group.rank, .size = static_cast<int>(nodes.size()), .timeout = deadlock_timeout(options)};
-  return make_communicator(
-      std::move(backend), options, "job",
-      {.recorder = std::move(group.recorder),
-       .p2p = std::make_shared<GroupEndpoint>(endpoint, "job", std::move(all_ranks), group.rank),
-       .deadlock_detector = std::make_shared<DeadlockDetector>(rendezvous, deadlock_options)});
+      .rank = group.rank, .size = size, .timeout = deadlock_timeout(options)};
+  return make_communicator(std::move(backend), options, "job",
+                           {.recorder = std::move(group.recorder),
+                            .p2p = std::make_shared<GroupEndpoint>(endpoint, "job", all_ranks(size), group.rank),
+                            .deadlock_detector = std::make_shared<DeadlockDetector>(rendezvous, deadlock_options)});
 }
 
 }  // namespace tutti::comm

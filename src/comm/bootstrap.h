@@ -55,12 +55,12 @@ struct RankInfo {
 struct JoinedGroup {
   Rendezvous rendezvous{};
   int rank = 0;
-  std::vector<std::string> rank_infos{};          ///< texts of RankInfo, by rank
-  std::optional<int> local_rank{};                ///< as the launcher says
+  std::vector<std::string> rank_infos{};           ///< texts of RankInfo, by rank
+  std::optional<int> local_rank{};                 ///< as the launcher says
   std::function<BindAddress()> network_address{};  ///< where this rank listens if the ranks are on several nodes
-  JobSecretPtr secret{};      ///< what ranks of several nodes prove to one another; may be null
-  JobSecretPtr encryption{};  ///< of encryption_secret()
-  std::shared_ptr<flight::Recorder> recorder{};  ///< may be null
+  JobSecretPtr secret{};                           ///< what ranks of several nodes prove to one another; may be null
+  JobSecretPtr encryption{};                       ///< of encryption_secret()
+  std::shared_ptr<flight::Recorder> recorder{};    ///< may be null
 };
 
 /// Connects the ranks. Every rank must call it. Throws UsageError, PeerError, TimeoutError.

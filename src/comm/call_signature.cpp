@@ -1,6 +1,5 @@
 #include "comm/call_signature.h"
 
-#include <algorithm>
 #include <map>
 #include <vector>
 

@@ -3,10 +3,10 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "comm/backend/describe.h"
+#include "comm/backend/topology.h"
 #include "comm/describe_call.h"
 #include "comm/device_call.h"
 #include "comm/make_communicator.h"
@@ -21,6 +21,7 @@
 namespace tutti {
 namespace {
 
+using comm::Backend;
 using comm::CallTensors;
 using comm::Operation;
 using GatheredCalls = comm::OperationQueue::GatheredCalls;
@@ -28,8 +29,6 @@ using GatheredCalls = comm::OperationQueue::GatheredCalls;
 using comm::bytes_of;
 using comm::describe_op;
 using comm::require_rank;
-
-using Kind = comm::DeviceStreams::Kind;
 
 }  // namespace
 
@@ -78,12 +77,11 @@ Work Communicator::all_reduce(at::Tensor tensor, ReduceOp op, const CallOptions&
     };
     return Work(queue_->call("all_reduce", arguments, call, reduce_payloads, {.payload = bytes_of(flat.memory())}));
   }
-  const auto exchange = [queue = queue_.get(), flat, op](const Operation& operation, const GatheredCalls&) {
-    queue->backend().all_reduce(operation, flat.memory(), op);
+  const auto exchange = [flat, op](Backend& backend, const Operation& operation) {
+    backend.all_reduce(operation, flat.memory(), op);
     flat.write_back();
   };
-  return Work(queue_->call("all_reduce", arguments, call, exchange, {},
-                           tensors.start(queue_->device_streams(), Kind::collectives)));
+  return Work(queue_->call_backend("all_reduce", arguments, call, tensors, exchange));
 }
 
 Work Communicator::all_gather(at::Tensor output, at::Tensor input, const CallOptions& call) const {
@@ -100,12 +98,11 @@ Work Communicator::all_gather(at::Tensor output, at::Tensor input, const CallOpt
     return Work(
         queue_->call("all_gather", comm::describe_tensor(input), call, copy, {.payload = bytes_of(from.memory())}));
   }
-  const auto exchange = [queue = queue_.get(), to, from](const Operation& operation, const GatheredCalls&) {
-    queue->backend().all_gather(operation, to.memory(), from.memory());
+  const auto exchange = [to, from](Backend& backend, const Operation& operation) {
+    backend.all_gather(operation, to.memory(), from.memory());
     to.write_back();
   };
-  return Work(queue_->call("all_gather", comm::describe_tensor(input), call, exchange, {},
-                           tensors.start(queue_->device_streams(), Kind::collectives)));
+  return Work(queue_->call_backend("all_gather", comm::describe_tensor(input), call, tensors, exchange));
 }
 
 Work Communicator::reduce_scatter(at::Tensor output, at::Tensor input, ReduceOp op, const CallOptions& call) const {
@@ -115,12 +112,11 @@ Work Communicator::reduce_scatter(at::Tensor output, at::Tensor input, ReduceOp 
   comm::require_reducible("reduce_scatter", input, op);
   comm::require_parts("reduce_scatter", "input", input, "output", output, size());
   const auto arguments = comm::describe_tensor(input) + ", " + describe_op(op);
-  const auto exchange = [queue = queue_.get(), to, from, op](const Operation& operation, const GatheredCalls&) {
-    queue->backend().reduce_scatter(operation, to.memory(), from.memory(), op);
+  const auto exchange = [to, from, op](Backend& backend, const Operation& operation) {
+    backend.reduce_scatter(operation, to.memory(), from.memory(), op);
     to.write_back();
   };
-  return Work(queue_->call("reduce_scatter", arguments, call, exchange, {},
-                           tensors.start(queue_->device_streams(), Kind::collectives)));
+  return Work(queue_->call_backend("reduce_scatter", arguments, call, tensors, exchange));
 }
 
 Work Communicator::all_to_all(at::Tensor output, at::Tensor input, const CallOptions& call) const {
@@ -128,12 +124,11 @@ Work Communicator::all_to_all(at::Tensor output, at::Tensor input, const CallOpt
   const auto to = tensors.output(output);
   const auto from = tensors.input(input);
   comm::require_equal_sizes("all_to_all", output, input, size());
-  const auto exchange = [queue = queue_.get(), to, from](const Operation& operation, const GatheredCalls&) {
-    queue->backend().all_to_all(operation, to.memory(), from.memory());
+  const auto exchange = [to, from](Backend& backend, const Operation& operation) {
+    backend.all_to_all(operation, to.memory(), from.memory());
     to.write_back();
   };
-  return Work(queue_->call("all_to_all", comm::describe_tensor(input), call, exchange, {},
-                           tensors.start(queue_->device_streams(), Kind::collectives)));
+  return Work(queue_->call_backend("all_to_all", comm::describe_tensor(input), call, tensors, exchange));
 }
 
 Work Communicator::broadcast(at::Tensor tensor, int root, const CallOptions& call) const {
@@ -150,12 +145,11 @@ Work Communicator::broadcast(at::Tensor tensor, int root, const CallOptions& cal
     };
     return Work(queue_->call("broadcast", arguments, call, copy, {.payload = bytes_of(flat.memory())}));
   }
-  const auto exchange = [queue = queue_.get(), flat, root](const Operation& operation, const GatheredCalls&) {
-    queue->backend().broadcast(operation, flat.memory(), root);
-    if (queue->backend().rank() != root) flat.write_back();
+  const auto exchange = [flat, root](Backend& backend, const Operation& operation) {
+    backend.broadcast(operation, flat.memory(), root);
+    if (backend.rank() != root) flat.write_back();
   };
-  return Work(queue_->call("broadcast", arguments, call, exchange, {},
-                           tensors.start(queue_->device_streams(), Kind::collectives)));
+  return Work(queue_->call_backend("broadcast", arguments, call, tensors, exchange));
 }
 
 Work Communicator::barrier(const CallOptions& call) const {
@@ -261,12 +255,10 @@ Communicator Communicator::duplicate(const std::string& name) const {
   const auto full_name = queue_->next_child_name(name);
   std::optional<Communicator> copy;
   const auto connect_copy = [&](const Operation& operation, const GatheredCalls&) {
-    std::vector<int> all_ranks(static_cast<std::size_t>(size()));
-    std::iota(all_ranks.begin(), all_ranks.end(), 0);
     auto backend = queue_->backend().duplicate(full_name, operation.timeout);
     backend->connect();  // all ranks are in this call
     copy = make_communicator(std::move(backend), {.timeout = queue_->timeout()}, full_name,
-                             queue_->services().for_group(all_ranks, full_name));
+                             queue_->services().for_group(comm::all_ranks(size()), full_name));
   };
   queue_->call("duplicate", "", comm::internal_call(name), connect_copy)->wait();
   return *copy;

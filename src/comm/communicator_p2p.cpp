@@ -1,7 +1,5 @@
 // The point-to-point messages of a Communicator.
-#include <ATen/core/LegacyTypeDispatch.h>
 
-#include <atomic>
 #include <utility>
 
 #include "comm/device_call.h"

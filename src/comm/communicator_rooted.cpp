@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "comm/backend/describe.h"
 #include "comm/describe_call.h"
@@ -19,12 +18,12 @@
 namespace tutti {
 namespace {
 
+using comm::Backend;
 using comm::CallTensors;
 using comm::ContiguousTensor;
 using comm::Operation;
 using GatheredCalls = comm::OperationQueue::GatheredCalls;
 using ContiguousTensors = std::vector<ContiguousTensor>;
-using Streams = comm::DeviceStreams::Kind;
 
 std::vector<at::Tensor> memory_of(const ContiguousTensors& tensors) {
   std::vector<at::Tensor> memory;
@@ -120,16 +119,15 @@ Work Communicator::all_to_all_v(const std::vector<at::Tensor>& outputs, const st
     throw UsageError(std::string(what) + ": the input is " + comm::describe_tensor(inputs.front()) + ", the output " +
                      comm::describe_tensor(outputs.front()) + ".");
   }
-  const auto exchange = [queue = queue_.get(), to, from](const Operation& operation, const GatheredCalls&) {
+  const auto exchange = [to, from](Backend& backend, const Operation& operation) {
     const auto outs = memory_of(to);
     const auto ins = memory_of(from);
-    const auto longest = PartSizes(ins, outs).check_and_get_longest(queue->backend(), operation);
-    queue->backend().all_to_all_v(operation, outs, ins, longest);
+    const auto longest = PartSizes(ins, outs).check_and_get_longest(backend, operation);
+    backend.all_to_all_v(operation, outs, ins, longest);
     write_back(to);
   };
   const auto arguments = c10::toString(inputs.front().scalar_type()) + comm::describe_device_type(inputs.front());
-  return Work(
-      queue_->call(what, arguments, call, exchange, {}, tensors.start(queue_->device_streams(), Streams::collectives)));
+  return Work(queue_->call_backend(what, arguments, call, tensors, exchange));
 }
 
 Work Communicator::gather(const std::vector<at::Tensor>& outputs, at::Tensor input, int root,
@@ -151,16 +149,15 @@ Work Communicator::gather(const std::vector<at::Tensor>& outputs, at::Tensor inp
     };
     return Work(queue_->call(what, arguments, call, copy, {.payload = comm::bytes_of(from.memory())}));
   }
-  const auto exchange = [queue = queue_.get(), to, from, root](const Operation& operation, const GatheredCalls&) {
-    const int ranks = queue->backend().size();
+  const auto exchange = [to, from, root](Backend& backend, const Operation& operation) {
+    const int ranks = backend.size();
     auto inputs = empty_parts(from.memory(), ranks);
     inputs[static_cast<std::size_t>(root)] = from.memory();
     const auto outputs_here = to.empty() ? empty_parts(from.memory(), ranks) : memory_of(to);
-    queue->backend().all_to_all_v(operation, outputs_here, inputs, from.memory().nbytes());
+    backend.all_to_all_v(operation, outputs_here, inputs, from.memory().nbytes());
     write_back(to);
   };
-  return Work(
-      queue_->call(what, arguments, call, exchange, {}, tensors.start(queue_->device_streams(), Streams::collectives)));
+  return Work(queue_->call_backend(what, arguments, call, tensors, exchange));
 }
 
 Work Communicator::scatter(at::Tensor output, const std::vector<at::Tensor>& inputs, int root,
@@ -172,17 +169,16 @@ Work Communicator::scatter(at::Tensor output, const std::vector<at::Tensor>& inp
   const auto to = tensors.output(output);
   require_parts_of_root(what, "inputs", inputs, output, is_root, size());
   const auto from = tensors.inputs(inputs);
-  const auto exchange = [queue = queue_.get(), to, from, root](const Operation& operation, const GatheredCalls&) {
-    const int ranks = queue->backend().size();
+  const auto exchange = [to, from, root](Backend& backend, const Operation& operation) {
+    const int ranks = backend.size();
     auto outputs = empty_parts(to.memory(), ranks);
     outputs[static_cast<std::size_t>(root)] = to.memory();
     const auto inputs_here = from.empty() ? empty_parts(to.memory(), ranks) : memory_of(from);
-    queue->backend().all_to_all_v(operation, outputs, inputs_here, to.memory().nbytes());
+    backend.all_to_all_v(operation, outputs, inputs_here, to.memory().nbytes());
     to.write_back();
   };
   const auto arguments = comm::describe_tensor(output) + ", root " + std::to_string(root);
-  return Work(
-      queue_->call(what, arguments, call, exchange, {}, tensors.start(queue_->device_streams(), Streams::collectives)));
+  return Work(queue_->call_backend(what, arguments, call, tensors, exchange));
 }
 
 Work Communicator::reduce(at::Tensor tensor, int root, ReduceOp op, const CallOptions& call) const {
@@ -205,21 +201,18 @@ Work Communicator::reduce(at::Tensor tensor, int root, ReduceOp op, const CallOp
     return Work(queue_->call(what, arguments, call, reduce_payloads, {.payload = comm::bytes_of(flat.memory())}));
   }
   if (!flat.memory().is_cpu()) {
-    const auto reduce_on_device = [queue = queue_.get(), flat, op, is_root](const Operation& operation,
-                                                                            const GatheredCalls&) {
+    const auto reduce_on_device = [flat, op, is_root](Backend& backend, const Operation& operation) {
       const at::Tensor sum = flat.memory().clone();
-      queue->backend().all_reduce(operation, sum, op);
+      backend.all_reduce(operation, sum, op);
       if (!is_root) return;
       flat.memory().copy_(sum);
       flat.write_back();
     };
-    return Work(queue_->call(what, arguments, call, reduce_on_device, {},
-                             tensors.start(queue_->device_streams(), Streams::collectives)));
+    return Work(queue_->call_backend(what, arguments, call, tensors, reduce_on_device));
   }
   // Each rank reduces a shard, and the root gathers the shards.
-  const auto exchange = [queue = queue_.get(), flat, op, root](const Operation& operation, const GatheredCalls&) {
+  const auto exchange = [flat, op, root](Backend& backend, const Operation& operation) {
     const at::AutoDispatchBelowADInplaceOrView without_autograd;
-    comm::Backend& backend = queue->backend();
     const at::Tensor values = flat.memory().view({-1});
     const std::int64_t ranks = backend.size();
     const std::int64_t share = (values.numel() + ranks - 1) / ranks;
@@ -238,8 +231,7 @@ Work Communicator::reduce(at::Tensor tensor, int root, ReduceOp op, const CallOp
     values.copy_(whole.narrow(0, 0, values.numel()));
     flat.write_back();
   };
-  return Work(
-      queue_->call(what, arguments, call, exchange, {}, tensors.start(queue_->device_streams(), Streams::collectives)));
+  return Work(queue_->call_backend(what, arguments, call, tensors, exchange));
 }
 
 }  // namespace tutti

@@ -60,8 +60,7 @@ std::shared_ptr<flight::Recorder> recorder_of_group(int rank, int size) {
 Communicator connect_joined(comm::Rendezvous rendezvous, int rank, const std::string& store_host,
                             const comm::BackendRequest& requested, const JobSecretPtr& encryption,
                             const CommunicatorOptions& options) {
-  const comm::RankInfo own{
-      .node = comm::this_node_id(), .backend = requested.name, .encrypts = encryption != nullptr};
+  const comm::RankInfo own{.node = comm::this_node_id(), .backend = requested.name, .encrypts = encryption != nullptr};
   auto infos = comm::coordinator_all_gather(rendezvous, "job", rank, own.to_text(), options.connect_timeout);
   const auto size = static_cast<int>(infos.size());
   return comm::connect_ranks({.rendezvous = std::move(rendezvous),
@@ -105,8 +104,7 @@ Communicator connect_peers(PeerGroup group, const CommunicatorOptions& options) 
   auto place = parse_address(group.address, secret);
   if (!place) throw UsageError("the handle of rank 0 has no address.");
   if (group.rank == 0) place = start_coordinator(std::move(group.own_socket), for_coordinator);
-  auto rendezvous =
-      join_at_place(*std::move(place), group.rank, "tutti/peers", this_node_id(), for_coordinator);
+  auto rendezvous = join_at_place(*std::move(place), group.rank, "tutti/peers", this_node_id(), for_coordinator);
   count_time();
   const auto agreements =
       coordinator_all_gather(rendezvous, "agreement", group.rank, group.agreement, rest.connect_timeout);

@@ -3,7 +3,6 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include <string>
-#include <utility>
 
 #include "comm/device/await_device.h"
 #include "tutti/core/error.h"

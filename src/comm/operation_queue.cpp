@@ -1,9 +1,7 @@
 #include "comm/operation_queue.h"
 
-#include <algorithm>
 #include <cstring>
 #include <exception>
-#include <optional>
 #include <utility>
 
 #include "comm/backend/describe.h"
@@ -129,6 +127,14 @@ std::shared_ptr<WorkState> OperationQueue::call(const std::string& what, const s
   return track(worker_.submit([this, call] { complete(*call); }));
 }
 
+std::shared_ptr<WorkState> OperationQueue::call_backend(const std::string& what, const std::string& arguments,
+                                                        const CallOptions& options, CallTensors& tensors,
+                                                        BackendCall body) {
+  auto run = [this, body = std::move(body)](const auto& operation, const auto&) { body(*backend_, operation); };
+  return call(what, arguments, options, std::move(run), {},
+              tensors.start(device_streams_, DeviceStreams::Kind::collectives));
+}
+
 void OperationQueue::start(Call& call) {
   record_start(call.operation);
   run_checked(call.operation, [&] { call.exchange = backend_->start_small_all_gather(call.operation, call.message); });
@@ -228,13 +234,19 @@ void OperationQueue::fail(const Operation& operation, const TransferError& error
   throw PeerError(failure_, failed_ranks_);
 }
 
-void OperationQueue::abort_with_report(FailureReport report, const std::string& reason) noexcept {
+void OperationQueue::abort_with_report(std::uint64_t number, std::chrono::milliseconds timeout,
+                                       const std::string& description, const std::string& reason) noexcept {
   try {
     const std::lock_guard lock(failure_mutex_);
     if (failed_) return;
     failed_ = true;
     failure_ = reason;
     if (backend_->size() > 1) {
+      const FailureReport report{.reason = FailureReport::Reason::aborted,
+                                 .operation = number,
+                                 .timeout = timeout,
+                                 .waiting_for = {},
+                                 .description = description};
       backend_->failure_board()->publish(backend_->rank(), report.to_text());
     }
   } catch (const std::exception&) {
@@ -258,21 +270,12 @@ void OperationQueue::set_mismatch_reason(const std::string& why) noexcept {
 }
 
 void OperationQueue::abort_blocked_calls() noexcept {
-  abort_with_report({.reason = FailureReport::Reason::aborted,
-                     .operation = next_number_,
-                     .timeout = timeout_,
-                     .waiting_for = {},
-                     .description = "calls that were made on some ranks only"},
-                    mismatch_reason_);
+  abort_with_report(next_number_, timeout_, "calls that were made on some ranks only", mismatch_reason_);
 }
 
 void OperationQueue::abort_unfinished(const Operation& operation) noexcept {
   record_end(operation, flight::EntryState::failed);
-  abort_with_report({.reason = FailureReport::Reason::aborted,
-                     .operation = operation.number,
-                     .timeout = operation.timeout,
-                     .waiting_for = {},
-                     .description = operation.describe()},
+  abort_with_report(operation.number, operation.timeout, operation.describe(),
                     operation.describe() + " was started and not finished");
 }
 

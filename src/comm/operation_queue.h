@@ -62,6 +62,10 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
   std::shared_ptr<WorkState> call(const std::string& what, const std::string& arguments, const CallOptions& options,
                                   Body body, const CallPayload& data = {},
                                   std::shared_ptr<DeviceCall> device = nullptr);
+  /// Runs a collective on `tensors`: `body` calls the backend with them.
+  using BackendCall = std::function<void(Backend& backend, const Operation& operation)>;
+  std::shared_ptr<WorkState> call_backend(const std::string& what, const std::string& arguments,
+                                          const CallOptions& options, CallTensors& tensors, BackendCall body);
   /// The largest payload of a call, in bytes.
   std::size_t payload_bytes() const;
 
@@ -122,8 +126,10 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
   RequestPtr make_request(const char* what, const at::Tensor& memory, int peer, int tag,
                           const CallOptions& options) const;
   void close_p2p() noexcept;
-  /// Aborts the queue unless it has failed already. Publishes `report`, then closes the connections.
-  void abort_with_report(flight::FailureReport report, const std::string& reason) noexcept;
+  /// Aborts the queue unless it has failed already, because of `reason`. Publishes a report that this rank has aborted
+  /// the operation of `number`, then closes the connections.
+  void abort_with_report(std::uint64_t number, std::chrono::milliseconds timeout, const std::string& description,
+                         const std::string& reason) noexcept;
   bool set_blocked(bool blocked) noexcept override { return backend_->set_blocked(blocked); }
   bool is_starting() const noexcept override { return worker_.is_starting(); }
   void set_mismatch_reason(const std::string& why) noexcept override;

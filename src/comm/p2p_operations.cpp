@@ -152,12 +152,7 @@ void OperationQueue::monitored_barrier(bool wait_for_all, const CallOptions& opt
 }
 
 void OperationQueue::abort(const std::string& reason) noexcept {
-  abort_with_report({.reason = FailureReport::Reason::aborted,
-                     .operation = next_number_,
-                     .timeout = timeout_,
-                     .waiting_for = {},
-                     .description = "the group (" + reason + ")"},
-                    reason);
+  abort_with_report(next_number_, timeout_, "the group (" + reason + ")", reason);
 }
 
 }  // namespace tutti::comm

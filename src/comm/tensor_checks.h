@@ -32,7 +32,6 @@ class ContiguousTensor {
 
   /// The memory that the backend works on.
   const at::Tensor& memory() const { return memory_; }
-  at::Device device() const { return tensor_.device(); }
   /// Queues the copy of a staged input to memory(), on the calling thread's current stream. Returns false if there is
   /// nothing to copy.
   bool copy_to_host() const;

@@ -2,7 +2,6 @@
 
 #include <exception>
 #include <mutex>
-#include <numeric>
 #include <optional>
 #include <string_view>
 #include <thread>
@@ -90,8 +89,6 @@ std::vector<Communicator> make_thread_communicators(int size, const Communicator
       backend = comm::make_device_backend(backend, *options.device_backend, "threads");
       backend = comm::add_encoded_sums(backend, "threads");
     }
-    std::vector<int> all_ranks(static_cast<std::size_t>(size));
-    std::iota(all_ranks.begin(), all_ranks.end(), 0);
     const auto endpoint = std::make_shared<comm::Endpoint>(std::move(sockets[static_cast<std::size_t>(rank)]),
                                                            comm::EndpointOptions{.rank = rank, .addresses = addresses});
     // "auto" reports no rank's last operation, so nothing would read the record.
@@ -100,7 +97,7 @@ std::vector<Communicator> make_thread_communicators(int size, const Communicator
     communicator = make_communicator(
         std::move(backend), options, "threads",
         {.recorder = std::move(recorder),
-         .p2p = std::make_shared<comm::GroupEndpoint>(endpoint, "threads", std::move(all_ranks), rank)});
+         .p2p = std::make_shared<comm::GroupEndpoint>(endpoint, "threads", comm::all_ranks(size), rank)});
   };
   on_threads(size, make);
   std::vector<Communicator> communicators;

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "coordinator/client_connection.h"
-#include "core/describe.h"
 #include "tutti/core/error.h"
 
 namespace tutti::coordinator {
@@ -31,10 +30,6 @@ Client::~Client() {
 
 void Client::set(const std::string& key, std::string_view value) {
   call_with_key(connection_->requests(), "set", MessageType::set, key, BodyWriter().text(key).text(value));
-}
-
-void Client::append(const std::string& key, std::string_view value) {
-  call_with_key(connection_->requests(), "append", MessageType::append, key, BodyWriter().text(key).text(value));
 }
 
 std::int64_t Client::add(const std::string& key, std::int64_t increment) {

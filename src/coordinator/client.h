@@ -58,7 +58,6 @@ class Client {
 
   // Key-value entries. Keys and values are bytes; a value has at most max_value_bytes (coordinator/job.h).
   void set(const std::string& key, std::string_view value);
-  void append(const std::string& key, std::string_view value);
   std::int64_t add(const std::string& key, std::int64_t increment);
   /// Stores `desired` if the value equals `expected`; an absent key equals "". Returns the value afterwards.
   std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired);

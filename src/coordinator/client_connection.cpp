@@ -28,7 +28,7 @@ constexpr int max_closed_attempts = 5;
 Client::Connection::Connection(const ClientOptions& options, ClientEvents events)
     : options_(options),
       events_(std::move(events)),
-      key_(random_key()),
+      key_(random_nonce()),
       connect_deadline_(current_time() + options_.connect_timeout),
       address_(options_.host, options_.port, connect_deadline_) {
   if (options_.secret != nullptr) tls_.emplace(*options_.secret, Side::client);

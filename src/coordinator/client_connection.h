@@ -18,6 +18,7 @@
 #include "coordinator/poller.h"
 #include "coordinator/stream.h"
 #include "core/in_this_process.h"
+#include "core/random.h"
 
 namespace tutti::coordinator {
 
@@ -69,7 +70,7 @@ class Client::Connection {
   const InThisProcess in_this_process_;
   const ClientOptions options_;
   const ClientEvents events_;
-  const ClientKey key_;
+  const Nonce key_;
   const Time connect_deadline_;
   Address address_;
   std::optional<TlsContext> tls_;

@@ -1,7 +1,5 @@
 #include "coordinator/client_events.h"
 
-#include <vector>
-
 #include "coordinator/messages.h"
 #include "core/describe.h"
 

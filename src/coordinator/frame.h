@@ -23,7 +23,6 @@ enum class MessageType : std::uint16_t {
   leave,
   cancel,  ///< of the request with the frame's tag
   set,
-  append,
   add,
   compare_set,
   get,

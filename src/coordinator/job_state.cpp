@@ -101,13 +101,6 @@ void JobState::on_request(int rank, MessageType type, std::uint64_t tag, BodyRea
       answer_once(request, reply({}));
       return answer_waiting(ready);
     }
-    case MessageType::append: {
-      const auto key = key_of(body);
-      const auto ready = key_values_.append(key, value_of(body));
-      if (!ready) return fail_request(request, RequestError::usage, {}, "the value of '" + key + "' is too long");
-      answer_once(request, reply({}));
-      return answer_waiting(*ready);
-    }
     case MessageType::add: {
       const auto key = key_of(body);
       const auto sum = key_values_.add(key, body.get<std::int64_t>());

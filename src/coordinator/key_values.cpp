@@ -4,19 +4,20 @@
 #include <charconv>
 #include <utility>
 
-#include "coordinator/job.h"
-
 namespace tutti::coordinator {
 
 KeyValues::Ready KeyValues::set(const std::string& key, std::string value) {
   values_[key] = std::move(value);
-  return stored(key);
-}
-
-std::optional<KeyValues::Ready> KeyValues::append(const std::string& key, std::string_view value) {
-  if (values_[key].size() + value.size() > max_value_bytes) return std::nullopt;
-  values_[key] += value;
-  return stored(key);
+  const auto [first, last] = waiting_.equal_range(key);
+  Ready ready;
+  for (auto entry = first; entry != last; ++entry) ready.push_back(std::move(entry->second));
+  waiting_.erase(first, last);
+  std::erase_if(ready, [&](Waiting& waiting) {
+    if (contains(waiting.keys)) return false;
+    wait(std::move(waiting));
+    return true;
+  });
+  return ready;
 }
 
 std::optional<KeyValues::Sum> KeyValues::add(const std::string& key, std::int64_t increment) {
@@ -66,19 +67,6 @@ std::vector<std::string> KeyValues::forget(const RequestId& request) {
 
 void KeyValues::forget_rank(int rank) {
   std::erase_if(waiting_, [&](const auto& entry) { return entry.second.request.rank == rank; });
-}
-
-KeyValues::Ready KeyValues::stored(const std::string& key) {
-  const auto [first, last] = waiting_.equal_range(key);
-  Ready ready;
-  for (auto entry = first; entry != last; ++entry) ready.push_back(std::move(entry->second));
-  waiting_.erase(first, last);
-  std::erase_if(ready, [&](Waiting& waiting) {
-    if (contains(waiting.keys)) return false;
-    wait(std::move(waiting));
-    return true;
-  });
-  return ready;
 }
 
 }  // namespace tutti::coordinator

@@ -28,8 +28,6 @@ class KeyValues {
   using Ready = std::vector<Waiting>;
 
   Ready set(const std::string& key, std::string value);
-  /// Does nothing and returns nullopt if the value would have more than max_value_bytes.
-  std::optional<Ready> append(const std::string& key, std::string_view value);
   struct Sum {
     std::int64_t value = 0;
     Ready ready{};
@@ -56,8 +54,6 @@ class KeyValues {
   void forget_rank(int rank);
 
  private:
-  Ready stored(const std::string& key);
-
   std::map<std::string, std::string> values_;
   std::multimap<std::string, Waiting> waiting_;  // by one missing key of each request
 };

@@ -13,7 +13,6 @@
 // until the next connection stands, so the kernel sends a FIN only for a process that has ended.
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -82,7 +81,7 @@ class Membership {
   struct Entry {
     State state = State::absent;
     Member member{};
-    ClientKey key{};
+    Nonce key{};
     Time last_heard{};
     Disconnect how{};        // if disconnected
     Time disconnected_at{};  // if disconnected

@@ -1,10 +1,5 @@
 #include "coordinator/messages.h"
 
-#include <sys/random.h>
-
-#include <cerrno>
-#include <system_error>
-
 namespace tutti::coordinator {
 namespace {
 
@@ -24,14 +19,6 @@ std::chrono::milliseconds timeout_from(BodyReader& reader) {
 }
 
 }  // namespace
-
-ClientKey random_key() {
-  ClientKey key;
-  if (::getrandom(key.data(), sizeof(key), 0) != sizeof(key)) {
-    throw std::system_error(errno, std::generic_category(), "getrandom");
-  }
-  return key;
-}
 
 std::string Hello::frame() const {
   BodyWriter body;

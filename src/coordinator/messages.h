@@ -1,6 +1,5 @@
 #pragma once
 // The bodies of messages that more than one place reads or writes. No I/O.
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -8,20 +7,16 @@
 
 #include "coordinator/frame.h"
 #include "coordinator/job.h"
+#include "core/random.h"
 
 namespace tutti::coordinator {
 
 /// Of the frames. Ranks with another one are refused.
 inline constexpr std::uint32_t wire_version = 1;
 
-/// A random number that a client keeps while it lives: tells a connection that is made again from a second process.
-using ClientKey = std::array<std::uint64_t, 2>;
-/// Throws std::system_error.
-ClientKey random_key();
-
 struct Hello {
   Member member{};
-  ClientKey key{};
+  Nonce key{};  ///< of a client while it lives: tells a connection that is made again from a second process
   std::uint64_t events_seen = 0;  ///< of the job's events, so that a connection made again continues there
   std::chrono::milliseconds heartbeat_timeout{0};
   std::chrono::milliseconds deadlock_timeout{0};

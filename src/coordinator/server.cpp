@@ -5,10 +5,8 @@
 #include <condition_variable>
 #include <exception>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <set>
-#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 
 namespace tutti::coordinator {
 namespace {

@@ -1,17 +1,16 @@
 #include "core/job_secret.h"
 
 #include <fcntl.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
 #include "core/file_descriptor.h"
+#include "core/random.h"
 #include "core/variables.h"
 #include "tutti/core/error.h"
 
@@ -91,9 +90,7 @@ bool read_encryption(const VariableLookup& lookup) {
 
 JobSecretPtr make_job_secret() {
   std::array<unsigned char, 32> bytes{};
-  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    throw std::system_error(errno, std::generic_category(), "getrandom");
-  }
+  fill_random(std::as_writable_bytes(std::span(bytes)));
   constexpr std::string_view digits = "0123456789abcdef";
   std::string text;
   for (const unsigned char byte : bytes) {

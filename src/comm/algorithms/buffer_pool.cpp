@@ -1,7 +1,6 @@
 #include "comm/algorithms/buffer_pool.h"
 
 #include <atomic>
-#include <cstdlib>
 #include <new>
 
 namespace tutti::comm {

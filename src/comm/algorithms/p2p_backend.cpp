@@ -10,7 +10,6 @@
 #include "comm/algorithms/recursive_halving_all_reduce.h"
 #include "comm/algorithms/small_all_gather.h"
 #include "comm/backend/topology.h"
-#include "comm/reduction/reduce_tree.h"
 
 namespace tutti::comm {
 namespace {

@@ -13,8 +13,7 @@ namespace {
 
 at::Tensor widened(const at::Tensor& flat) {
   const at::AutoDispatchBelowADInplaceOrView without_autograd;
-  const bool narrow = flat.scalar_type() == at::kHalf || flat.scalar_type() == at::kBFloat16;
-  return narrow ? flat.to(at::kFloat) : flat;
+  return flat.to(dtype_of_sums(flat.scalar_type()));
 }
 
 Phase phase_of(const RecursiveHalvingStep& step) {

@@ -1,6 +1,6 @@
 #include "comm/backend/backend.h"
 
-#include <numeric>
+#include "comm/backend/topology.h"
 
 namespace tutti::comm {
 
@@ -11,9 +11,7 @@ std::vector<std::byte> Backend::bootstrap_all_gather(const Operation& operation,
 }
 
 std::shared_ptr<Backend> Backend::duplicate(const std::string& name, std::chrono::milliseconds timeout) {
-  std::vector<int> all_ranks(static_cast<std::size_t>(size()));
-  std::iota(all_ranks.begin(), all_ranks.end(), 0);
-  return split(all_ranks, name, timeout);
+  return split(all_ranks(size()), name, timeout);
 }
 
 }  // namespace tutti::comm

@@ -1,7 +1,6 @@
 #pragma once
 // A base class for backends that forward to another backend the calls that they do not override.
 #include <memory>
-#include <string>
 #include <utility>
 #include <vector>
 

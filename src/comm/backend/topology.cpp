@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <utility>
 
 namespace tutti::comm {
@@ -35,6 +36,28 @@ bool has_equal_nodes(const Topology& topology) {
     if (topology.node_of_rank[static_cast<std::size_t>(rank)] != rank / topology.local_world_size) return false;
   }
   return true;
+}
+
+std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+std::vector<int> ranks_of_node(const Topology& topology) {
+  std::vector<int> ranks;
+  for (int local = 0; local < topology.local_world_size; ++local) {
+    ranks.push_back(topology.node_rank * topology.local_world_size + local);
+  }
+  return ranks;
+}
+
+std::vector<int> ranks_across_nodes(const Topology& topology) {
+  std::vector<int> ranks;
+  for (int node = 0; node < topology.num_nodes; ++node) {
+    ranks.push_back(node * topology.local_world_size + topology.local_rank);
+  }
+  return ranks;
 }
 
 }  // namespace tutti::comm

@@ -1,7 +1,6 @@
 #include "comm/deadlock/deadlock_detector.h"
 
 #include <algorithm>
-#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -124,7 +123,9 @@ class DeadlockDetector::Shared {
     if (blocked.threads.empty()) return std::nullopt;
     std::vector<InflightCalls::Snapshot> snapshots;
     for (const auto& communicator : live) {
-      if (communicator->is_starting()) return std::nullopt;
+      bool is_starting = false;
+      communicator->with_listener([&](auto& listener) { is_starting = listener.is_starting(); });
+      if (is_starting) return std::nullopt;
       snapshots.push_back(communicator->take_snapshot());
       if (!snapshots.back().is_complete) return std::nullopt;
       blocked.state.communicators[communicator->communicator()] = snapshots.back().communicator;
@@ -150,8 +151,10 @@ class DeadlockDetector::Shared {
   /// Tells the ranks of this node whether this rank is blocked. Returns false if some rank of it is known not to be.
   bool broadcast_blocked(bool is_blocked) {
     for (const auto& communicator : live_communicators()) {
-      const bool is_of_all_ranks = communicator->global_ranks().size() == static_cast<std::size_t>(options_.size);
-      if (is_of_all_ranks) return communicator->set_blocked(is_blocked);
+      if (communicator->global_ranks().size() != static_cast<std::size_t>(options_.size)) continue;
+      bool may_all_be_blocked = true;
+      communicator->with_listener([&](auto& listener) { may_all_be_blocked = listener.set_blocked(is_blocked); });
+      return may_all_be_blocked;
     }
     return true;
   }
@@ -231,12 +234,16 @@ class DeadlockDetector::Shared {
   /// Returns false if the detector is being destroyed.
   bool end_calls(const BlockedState& blocked, const std::string& why) {
     // Calls that end here because another rank has aborted them then report the same text.
-    for (const auto& communicator : blocked.communicators) communicator->set_mismatch_reason(why);
+    for (const auto& communicator : blocked.communicators) {
+      communicator->with_listener([&](auto& listener) { listener.set_mismatch_reason(why); });
+    }
     {
       std::unique_lock lock(mutex_);
       if (changed_.wait_for(lock, deadlock_grace, [&] { return stopping_; })) return false;
     }
-    for (const auto& communicator : blocked.communicators) communicator->abort_blocked_calls();
+    for (const auto& communicator : blocked.communicators) {
+      communicator->with_listener([](auto& listener) { listener.abort_blocked_calls(); });
+    }
     return true;
   }
 

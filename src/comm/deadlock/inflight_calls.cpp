@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "flight/call_text.h"
@@ -103,26 +102,6 @@ InflightCalls::WaitingOnQueue::~WaitingOnQueue() {
 void InflightCalls::set_listener(Listener* listener) {
   const std::lock_guard lock(listener_mutex_);
   listener_ = listener;
-}
-
-bool InflightCalls::set_blocked(bool blocked) {
-  const std::lock_guard lock(listener_mutex_);
-  return listener_ == nullptr || listener_->set_blocked(blocked);
-}
-
-bool InflightCalls::is_starting() {
-  const std::lock_guard lock(listener_mutex_);
-  return listener_ != nullptr && listener_->is_starting();
-}
-
-void InflightCalls::set_mismatch_reason(const std::string& why) {
-  const std::lock_guard lock(listener_mutex_);
-  if (listener_ != nullptr) listener_->set_mismatch_reason(why);
-}
-
-void InflightCalls::abort_blocked_calls() {
-  const std::lock_guard lock(listener_mutex_);
-  if (listener_ != nullptr) listener_->abort_blocked_calls();
 }
 
 InflightCalls::Snapshot InflightCalls::take_snapshot() const {

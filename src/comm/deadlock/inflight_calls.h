@@ -105,10 +105,12 @@ class InflightCalls {
   /// The communicator must call it with nullptr before it is destroyed. Blocks until no thread uses the previous
   /// listener.
   void set_listener(Listener* listener);
-  bool set_blocked(bool blocked);
-  bool is_starting();
-  void set_mismatch_reason(const std::string& why);
-  void abort_blocked_calls();
+  /// Calls `use(listener)` if there is one.
+  template <typename Use>
+  void with_listener(const Use& use) {
+    const std::lock_guard lock(listener_mutex_);
+    if (listener_ != nullptr) use(*listener_);
+  }
 
   struct Snapshot {
     WaitState::CommunicatorCalls communicator;

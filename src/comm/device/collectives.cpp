@@ -1,16 +1,13 @@
 #include "comm/device/collectives.h"
 
-#include <ATen/ops/add.h>
-#include <ATen/ops/bitwise_and.h>
-#include <ATen/ops/bitwise_or.h>
-#include <ATen/ops/bitwise_xor.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/maximum.h>
-#include <ATen/ops/minimum.h>
-#include <ATen/ops/mul.h>
+#include <c10/util/accumulate.h>
 
+#include <algorithm>
+#include <array>
 #include <optional>
-#include <utility>
+
+#include "comm/reduction/reduce_tree.h"
 
 namespace tutti::comm::on_device {
 namespace {
@@ -21,25 +18,12 @@ at::Tensor bytes_of(const at::Tensor& tensor) {
 }
 
 // NCCL reduces these dtypes, with every one of these operations.
-bool has_native_dtype(const at::Tensor& tensor) {
-  switch (tensor.scalar_type()) {
-    case at::kFloat:
-    case at::kDouble:
-    case at::kHalf:
-    case at::kBFloat16:
-    case at::kByte:
-    case at::kChar:
-    case at::kInt:
-    case at::kLong:
-      return true;
-    default:
-      return false;
-  }
-}
+constexpr std::array native_dtypes{at::kFloat, at::kDouble, at::kHalf, at::kBFloat16,
+                                   at::kByte,  at::kChar,   at::kInt,  at::kLong};
 
 /// The operation of c10d, without the division of a mean; nullopt if backends of devices do not have it.
 std::optional<c10d::ReduceOp> native_op(const at::Tensor& tensor, ReduceOp op) {
-  if (!has_native_dtype(tensor)) return std::nullopt;
+  if (std::ranges::find(native_dtypes, tensor.scalar_type()) == native_dtypes.end()) return std::nullopt;
   switch (op) {
     case ReduceOp::sum:
     case ReduceOp::mean:
@@ -55,39 +39,11 @@ std::optional<c10d::ReduceOp> native_op(const at::Tensor& tensor, ReduceOp op) {
   }
 }
 
-void reduce_into(const at::Tensor& result, const at::Tensor& tensor, ReduceOp op) {
-  at::Tensor out = result;
-  switch (op) {
-    case ReduceOp::sum:
-    case ReduceOp::mean:
-      at::add_out(out, result, tensor);
-      break;
-    case ReduceOp::min:
-      at::minimum_out(out, result, tensor);
-      break;
-    case ReduceOp::max:
-      at::maximum_out(out, result, tensor);
-      break;
-    case ReduceOp::product:
-      at::mul_out(out, result, tensor);
-      break;
-    case ReduceOp::bit_and:
-      at::bitwise_and_out(out, result, tensor);
-      break;
-    case ReduceOp::bit_or:
-      at::bitwise_or_out(out, result, tensor);
-      break;
-    case ReduceOp::bit_xor:
-      at::bitwise_xor_out(out, result, tensor);
-      break;
-  }
-}
-
 /// Reduces `parts`, one row for each rank, in the order of ranks.
 void reduce_rows(const at::Tensor& output, const at::Tensor& parts, ReduceOp op) {
   const at::Tensor result = output.view({-1});
   result.copy_(parts.select(0, 0), /*non_blocking=*/true);
-  for (std::int64_t rank = 1; rank < parts.size(0); ++rank) reduce_into(result, parts.select(0, rank), op);
+  for (std::int64_t rank = 1; rank < parts.size(0); ++rank) reduce_pair(result, result, parts.select(0, rank), op);
 }
 
 void divide_if_mean(const at::Tensor& tensor, ReduceOp op, std::int64_t size) {
@@ -176,13 +132,8 @@ void all_to_all_v(DeviceGroup& group, const Operation& operation, const std::vec
   auto sent = lengths_of(inputs);
   auto received = lengths_of(outputs);
   const auto options = at::TensorOptions(at::kByte).device(group.device());
-  const auto sum = [](const std::vector<std::int64_t>& lengths) {
-    std::int64_t total = 0;
-    for (const std::int64_t length : lengths) total += length;
-    return total;
-  };
-  at::Tensor from = at::empty({sum(sent)}, options);
-  at::Tensor to = at::empty({sum(received)}, options);
+  at::Tensor from = at::empty({c10::sum_integers(sent)}, options);
+  at::Tensor to = at::empty({c10::sum_integers(received)}, options);
   std::int64_t begin = 0;
   for (const at::Tensor& input : inputs) {
     const auto length = static_cast<std::int64_t>(input.nbytes());

@@ -7,7 +7,6 @@
 #include <bit>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <utility>
 
 #include "comm/backend/forwarding_backend.h"
@@ -25,18 +24,13 @@ namespace {
 class EncodedSumGroups {
  public:
   EncodedSumGroups(std::shared_ptr<Backend> device_backend, std::string name)
-      : device_backend_(std::move(device_backend)), name_(std::move(name)) {
-    const Topology& topology = device_backend_->topology();
-    for (int local = 0; local < topology.local_world_size; ++local) {
-      node.parent_ranks.push_back(topology.node_rank * topology.local_world_size + local);
-    }
-    for (int other = 0; other < topology.num_nodes; ++other) {
-      inter_node.parent_ranks.push_back(other * topology.local_world_size + topology.local_rank);
-    }
-  }
+      : node{.parent_ranks = ranks_of_node(device_backend->topology())},
+        inter_node{.parent_ranks = ranks_across_nodes(device_backend->topology())},
+        device_backend_(std::move(device_backend)),
+        name_(std::move(name)) {}
 
-  Subgroup node;                             ///< the ranks of this node
-  Subgroup inter_node;                       ///< the ranks with this local rank on all nodes
+  const Subgroup node;                       ///< the ranks of this node
+  const Subgroup inter_node;                 ///< the ranks with this local rank on all nodes
   std::shared_ptr<Backend> reduce_scatters;  ///< of `node`
   std::shared_ptr<Backend> all_gathers;      ///< of `node`
   std::shared_ptr<Backend> encoded;          ///< of `inter_node`, staged

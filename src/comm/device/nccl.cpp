@@ -9,8 +9,6 @@
 #include <iomanip>
 #include <sstream>
 
-#include "tutti/core/error.h"
-
 // Declared here, because its header needs those of cuBLAS, cuSPARSE and cuSOLVER.
 namespace at::cuda {
 TORCH_CUDA_CPP_API cudaDeviceProp* getDeviceProperties(c10::DeviceIndex device);

@@ -1,11 +1,11 @@
 #include "comm/device/watchdog.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "comm/backend/describe.h"
 #include "comm/backend/failure_timeouts.h"
+#include "comm/backend/topology.h"
 #include "core/thread_name.h"
 #include "device/devices.h"
 
@@ -19,8 +19,7 @@ constexpr auto exit_grace = report_delay;
 constexpr auto abort_grace = std::chrono::seconds(1);
 
 std::vector<int> ranks_except(int rank, int size) {
-  std::vector<int> ranks(static_cast<std::size_t>(size));
-  std::iota(ranks.begin(), ranks.end(), 0);
+  auto ranks = all_ranks(size);
   std::erase(ranks, rank);
   return ranks;
 }

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <string>
-#include <utility>
 
 #include "comm/backend/failure_timeouts.h"
 #include "core/describe.h"

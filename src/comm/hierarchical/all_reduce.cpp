@@ -13,13 +13,6 @@
 #include "comm/reduction/reduce_tree.h"
 
 namespace tutti::comm {
-namespace {
-
-bool is_half_precision(at::ScalarType dtype) {
-  return dtype == at::kHalf || dtype == at::kBFloat16;
-}
-
-}  // namespace
 
 HierarchicalAllReduce::HierarchicalAllReduce(std::shared_ptr<NodeGroups> groups, Operation operation,
                                              ShmLocation location, const at::Tensor& flat,
@@ -61,20 +54,21 @@ void HierarchicalAllReduce::finish_reduce_scatter(double scale) {
 void HierarchicalAllReduce::reduce_shard() {
   const at::AutoDispatchBelowADInplaceOrView without_autograd;
   const NodeState& node = *groups_->node;
-  const bool is_half = is_half_precision(flat_.scalar_type());
-  // fp16 and bf16 are summed in fp32 and rounded once, at the end: the bits are those of one sum over all ranks.
+  const auto sum_dtype = dtype_of_sums(shard_.scalar_type());
+  const bool is_widened = sum_dtype != shard_.scalar_type();
+  // Values are rounded once, at the end: the bits are those of one sum over all ranks.
   std::vector<at::Tensor> wide;
   std::vector<const std::byte*> contributions;
   for (int rank = 0; rank < node.size(); ++rank) {
     std::byte* const contribution = location_.of(rank) + shard_begin();
-    if (!is_half) {
+    if (!is_widened) {
       contributions.push_back(contribution);
       continue;
     }
-    wide.push_back(at::from_blob(contribution, shard_.sizes(), shard_.options()).to(at::kFloat));
+    wide.push_back(at::from_blob(contribution, shard_.sizes(), shard_.options()).to(sum_dtype));
     contributions.push_back(static_cast<const std::byte*>(wide.back().const_data_ptr()));
   }
-  wide_shard_ = is_half ? wide.front() : shard_;
+  wide_shard_ = is_widened ? wide.front() : shard_;
   reduce_tree(contributions, static_cast<std::byte*>(wide_shard_.data_ptr()), static_cast<std::size_t>(shard_.numel()),
               wide_shard_.scalar_type(), {.op = ReduceOp::sum, .scale = {.factor = prescale_}});
 }

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -17,6 +16,7 @@
 #include "comm/hierarchical/node_groups.h"
 #include "comm/hierarchical/small_all_gather.h"
 #include "comm/reduction/partition.h"
+#include "comm/reduction/reduce_tree.h"
 #include "comm/shm/backend.h"
 
 namespace tutti::comm {
@@ -37,23 +37,6 @@ BackendTraits traits_over(const Backend& p2p_backend) {
   return {.name = "shared memory + " + p2p_backend.traits().name,
           .inline_payload_bytes = has_payloads ? padded_call_bytes : 0,
           .equal_lengths = has_payloads};
-}
-
-Subgroup make_node_subgroup(const Topology& topology) {
-  Subgroup group;
-  for (int local = 0; local < topology.local_world_size; ++local) {
-    group.parent_ranks.push_back(topology.node_rank * topology.local_world_size + local);
-  }
-  return group;
-}
-
-// All ranks of a node wait for another node at the same time: only the node leader warns.
-Subgroup make_inter_node_subgroup(const Topology& topology) {
-  Subgroup group{.parent_ranks = {}, .suppress_slow_warning = topology.local_rank != 0};
-  for (int node = 0; node < topology.num_nodes; ++node) {
-    group.parent_ranks.push_back(node * topology.local_world_size + topology.local_rank);
-  }
-  return group;
 }
 
 std::span<std::byte> bytes_of(const at::Tensor& tensor) {
@@ -99,9 +82,8 @@ class HierarchicalBackend final : public ForwardingBackend {
       return;
     }
     const at::AutoDispatchBelowADInplaceOrView without_autograd;
-    const auto dtype = flat.scalar_type();
-    // fp16 and bf16 are summed in fp32 and rounded once, at the end: the bits are those of one sum over all ranks.
-    const auto wide_dtype = dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
+    // Values are rounded once, at the end: the bits are those of one sum over all ranks.
+    const auto wide_dtype = dtype_of_sums(flat.scalar_type());
     const bool is_sharded = flat.nbytes() >= min_sharded_bytes;
     const std::int64_t shard_elements = (flat.numel() + topology().local_world_size - 1) / topology().local_world_size;
     const at::Tensor whole =
@@ -210,8 +192,10 @@ std::shared_ptr<Backend> make_from_groups(const std::shared_ptr<Backend>& p2p_ba
                                           std::chrono::milliseconds timeout, std::string& reason) {
   const Topology& topology = p2p_backend->topology();
   const Operation operation = shm_setup_operation(timeout);
-  const Subgroup node_subgroup = make_node_subgroup(topology);
-  const Subgroup inter_node_subgroup = make_inter_node_subgroup(topology);
+  const Subgroup node_subgroup{.parent_ranks = ranks_of_node(topology)};
+  // All ranks of a node wait for another node at the same time: only the node leader warns.
+  const Subgroup inter_node_subgroup{.parent_ranks = ranks_across_nodes(topology),
+                                     .suppress_slow_warning = topology.local_rank != 0};
   std::vector<std::byte> node_flags(static_cast<std::size_t>(topology.num_nodes));
   const auto gather_flags = [&](Backend& leaders, bool shares) {
     const std::byte flag{shares};
@@ -230,8 +214,7 @@ std::shared_ptr<Backend> make_from_groups(const std::shared_ptr<Backend>& p2p_ba
     return nullptr;
   }
   auto node_broadcast = std::make_unique<NodeBroadcast>(node->node(), std::move(slots));
-  auto groups = std::make_shared<NodeGroups>(NodeGroups{.p2p_backend = p2p_backend,
-                                                        .node = node->node(),
+  auto groups = std::make_shared<NodeGroups>(NodeGroups{.node = node->node(),
                                                         .node_subgroup = node_subgroup,
                                                         .inter_node = std::move(inter_node),
                                                         .inter_node_subgroup = inter_node_subgroup,
@@ -282,11 +265,10 @@ std::shared_ptr<Backend> make_hierarchical_backend(const std::shared_ptr<Backend
                                                    SelectBackend select_for_group, const std::string& name,
                                                    std::chrono::milliseconds timeout, std::string& reason) {
   const Topology& topology = p2p_backend->topology();
-  const Subgroup node_subgroup = make_node_subgroup(topology);
+  const Subgroup node_subgroup{.parent_ranks = ranks_of_node(topology)};
   const auto node_p2p_backend =
       p2p_backend->split(node_subgroup.parent_ranks, node_group_name(name, topology), timeout);
-  auto inter_node = p2p_backend->split(make_inter_node_subgroup(topology).parent_ranks,
-                                       inter_node_group_name(name, topology), timeout);
+  auto inter_node = p2p_backend->split(ranks_across_nodes(topology), inter_node_group_name(name, topology), timeout);
   std::shared_ptr<ShmBackend> node;
   node_subgroup.run([&] { node = make_shm_backend(node_p2p_backend, select_for_group, timeout, reason); });
   auto backend = make_from_groups(p2p_backend, std::move(select_for_group), std::move(node), std::move(inter_node),

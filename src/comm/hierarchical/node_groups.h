@@ -30,7 +30,6 @@ struct InterNodeSum {
 
 /// Used by the communicator's queue thread only.
 struct NodeGroups {
-  std::shared_ptr<Backend> p2p_backend;  ///< all ranks
   std::shared_ptr<NodeState> node;
   Subgroup node_subgroup;
   std::shared_ptr<Backend> inter_node;  ///< the ranks with this local rank on all nodes

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,8 +10,6 @@
 #include <charconv>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <system_error>
 
 #include "core/file_descriptor.h"
 
@@ -75,14 +72,6 @@ bool has_been_reaped(pid_t process) {
 }
 
 }  // namespace
-
-Nonce random_nonce() {
-  Nonce nonce{};
-  if (::getrandom(nonce.data(), sizeof(nonce), 0) != sizeof(nonce)) {
-    throw std::system_error(errno, std::generic_category(), "getrandom");
-  }
-  return nonce;
-}
 
 bool reports_core_dump(std::string_view status) {
   return status.find("\nCoreDumping:\t1\n") != std::string_view::npos;

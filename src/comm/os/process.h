@@ -2,16 +2,12 @@
 // The processes of a node: their identities, and whether another process still runs.
 #include <sys/types.h>
 
-#include <array>
 #include <cstdint>
 #include <string_view>
 
-namespace tutti::comm {
+#include "core/random.h"
 
-/// A random 128-bit number, unique for all practical purposes.
-using Nonce = std::array<std::uint64_t, 2>;
-/// Throws std::system_error if the system provides no random numbers.
-Nonce random_nonce();
+namespace tutti::comm {
 
 /// The identity of one process. A PID is valid in its own namespace only: two containers may each have a process 1.
 /// Therefore the identity also holds the namespace and a nonce. It is trivially copyable and is sent between ranks as

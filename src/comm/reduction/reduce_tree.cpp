@@ -22,7 +22,36 @@ namespace {
 // kernels run on the calling thread.
 constexpr std::size_t reduce_chunk_elements = 32768;
 
-void reduce_pair(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, ReduceOp op) {
+void scale_in_place(at::Tensor& values, const Scale& scale) {
+  if (scale.divisor != 1) values.div_(scale.divisor);
+  if (scale.factor != 1) values.mul_(scale.factor);
+}
+
+/// The reduction of `views`, in `sum_dtype`. Never writes to a view.
+at::Tensor reduce_subtree(std::span<const at::Tensor> views, at::ScalarType sum_dtype, ReduceOp op) {
+  if (views.size() == 1) return views[0].to(sum_dtype);
+  const std::size_t left = split_point(views.size());
+  const at::Tensor a = reduce_subtree(views.first(left), sum_dtype, op);
+  const at::Tensor b = reduce_subtree(views.subspan(left), sum_dtype, op);
+  at::Tensor out = at::empty(a.sizes(), a.options());
+  reduce_pair(out, a, b, op);
+  return out;
+}
+
+}  // namespace
+
+Reduction make_reduction(ReduceOp op, int size) {
+  Reduction reduction;
+  reduction.op = op;
+  if (op == ReduceOp::mean) reduction.scale.divisor = size;
+  return reduction;
+}
+
+at::ScalarType dtype_of_sums(at::ScalarType dtype) {
+  return dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
+}
+
+void reduce_pair(at::Tensor out, const at::Tensor& a, const at::Tensor& b, ReduceOp op) {
   switch (op) {
     case ReduceOp::sum:
     case ReduceOp::mean:
@@ -49,31 +78,6 @@ void reduce_pair(at::Tensor& out, const at::Tensor& a, const at::Tensor& b, Redu
   }
 }
 
-void scale_in_place(at::Tensor& values, const Scale& scale) {
-  if (scale.divisor != 1) values.div_(scale.divisor);
-  if (scale.factor != 1) values.mul_(scale.factor);
-}
-
-/// The reduction of `views`, in `sum_dtype`. Never writes to a view.
-at::Tensor reduce_subtree(std::span<const at::Tensor> views, at::ScalarType sum_dtype, ReduceOp op) {
-  if (views.size() == 1) return views[0].to(sum_dtype);
-  const std::size_t left = split_point(views.size());
-  const at::Tensor a = reduce_subtree(views.first(left), sum_dtype, op);
-  const at::Tensor b = reduce_subtree(views.subspan(left), sum_dtype, op);
-  at::Tensor out = at::empty(a.sizes(), a.options());
-  reduce_pair(out, a, b, op);
-  return out;
-}
-
-}  // namespace
-
-Reduction make_reduction(ReduceOp op, int size) {
-  Reduction reduction;
-  reduction.op = op;
-  if (op == ReduceOp::mean) reduction.scale.divisor = size;
-  return reduction;
-}
-
 void reduce_tree(std::span<const std::byte* const> contributions, std::byte* result, std::size_t elements,
                  at::ScalarType dtype, const Reduction& reduction) {
   if (dtype == at::kFloat && (reduction.op == ReduceOp::sum || reduction.op == ReduceOp::mean)) {
@@ -82,7 +86,7 @@ void reduce_tree(std::span<const std::byte* const> contributions, std::byte* res
   }
   const at::AutoDispatchBelowADInplaceOrView without_autograd;
   const std::size_t width = c10::elementSize(dtype);
-  const auto sum_dtype = dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;
+  const auto sum_dtype = dtype_of_sums(dtype);
   std::vector<at::Tensor> views(contributions.size());
   for (std::size_t begin = 0; begin < elements; begin += reduce_chunk_elements) {
     const auto length = static_cast<std::int64_t>(std::min(reduce_chunk_elements, elements - begin));

@@ -24,6 +24,13 @@ struct Reduction {
 /// The reduction of `op` over `size` ranks: a mean divides by `size`.
 Reduction make_reduction(ReduceOp op, int size);
 
+/// The dtype in which values of `dtype` are reduced and scaled: fp32 for fp16 and bf16, which are rounded once, at the
+/// end.
+at::ScalarType dtype_of_sums(at::ScalarType dtype);
+
+/// out = op(a, b), element by element. `out` may be `a` or `b`. Does not divide a mean.
+void reduce_pair(at::Tensor out, const at::Tensor& a, const at::Tensor& b, ReduceOp op);
+
 /// The size of the left subtree of `contributions` (2 or more): the largest power of two below their number. The
 /// contributions of a node with a power of two of consecutive ranks therefore form a subtree. A sum that is computed
 /// node by node has the same bits as one that is computed at once.
@@ -32,7 +39,7 @@ constexpr std::size_t split_point(std::size_t contributions) {
 }
 
 /// Reduces `contributions` element by element along the tree of split_point() and writes to `result`, which may be one
-/// of the contributions. fp16 and bf16 are reduced and scaled in fp32 and rounded once.
+/// of the contributions. Reduces and scales in dtype_of_sums().
 void reduce_tree(std::span<const std::byte* const> contributions, std::byte* result, std::size_t elements,
                  at::ScalarType dtype, const Reduction& reduction);
 

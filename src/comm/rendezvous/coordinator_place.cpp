@@ -1,12 +1,9 @@
 #include "comm/rendezvous/coordinator_place.h"
 
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <optional>
 #include <sstream>
-#include <system_error>
 #include <utility>
 
 #include "comm/rendezvous/store_bytes.h"
@@ -62,28 +59,14 @@ std::string local_host(const std::string& host) {
   return std::string(local_coordinator_scheme) + "tutti/" + std::to_string(::geteuid()) + "/" + job;
 }
 
-coordinator::ServerOptions server_options(const JobSecretPtr& secret, const CoordinatorOptions& options) {
-  return {.secret = secret,
-          .world_size = options.world_size,
-          .heartbeat_timeout = options.heartbeat_timeout,
-          .deadlock_timeout = options.deadlock_timeout};
-}
-
 // Rank 0 reaches its own coordinator at the address that the socket is bound to.
 CoordinatorPlace serve(FileDescriptor listening, const JobSecretPtr& secret, const CoordinatorOptions& options) {
   const auto address = local_address_of(listening.get());
-  auto with_socket = server_options(secret, options);
-  with_socket.listening = std::move(listening);
-  return {.host = address.host,
-          .port = static_cast<std::uint16_t>(address.port),
-          .secret = secret,
-          .server = std::make_unique<coordinator::Server>(std::move(with_socket))};
-}
-
-CoordinatorPlace serve_locally(const std::string& host, const CoordinatorOptions& options) {
-  auto at_host = server_options(nullptr, options);
-  at_host.host = host;
-  return {.host = host, .server = std::make_unique<coordinator::Server>(std::move(at_host))};
+  return start_coordinator({.host = address.host,
+                            .port = static_cast<std::uint16_t>(address.port),
+                            .listening = std::move(listening),
+                            .secret = secret},
+                           options);
 }
 
 }  // namespace
@@ -93,7 +76,8 @@ CoordinatorPlace coordinator_of_job(const Environment& environment, const JobSec
   const bool serves = environment.rank == 0 && !environment.launcher_coordinator;
   if (environment.master_addr.starts_with(local_coordinator_scheme)) {
     const auto host = local_host(environment.master_addr);
-    return serves ? serve_locally(host, options) : CoordinatorPlace{.host = host};
+    if (!serves) return {.host = host};
+    return start_coordinator(listen_for_coordinator(host, nullptr), options);
   }
   if (serves) return serve(listening_socket(environment), secret, options);
   return {.host = environment.num_nodes == 1 ? loopback_host : environment.master_addr,
@@ -118,12 +102,16 @@ std::string address_of(const CoordinatorSocket& socket) {
 }
 
 CoordinatorPlace start_coordinator(CoordinatorSocket socket, const CoordinatorOptions& options) {
-  auto with_socket = server_options(socket.secret, options);
-  with_socket.listening = std::move(socket.listening);
+  coordinator::ServerOptions server{.host = socket.host,
+                                    .listening = std::move(socket.listening),
+                                    .secret = socket.secret,
+                                    .world_size = options.world_size,
+                                    .heartbeat_timeout = options.heartbeat_timeout,
+                                    .deadlock_timeout = options.deadlock_timeout};
   return {.host = std::move(socket.host),
           .port = socket.port,
           .secret = std::move(socket.secret),
-          .server = std::make_unique<coordinator::Server>(std::move(with_socket))};
+          .server = std::make_unique<coordinator::Server>(std::move(server))};
 }
 
 std::optional<CoordinatorPlace> parse_address(const std::string& address, const JobSecretPtr& secret) {

@@ -31,19 +31,4 @@ void CoordinatorStore::wait(const std::vector<std::string>& keys, const std::chr
   client_->wait(keys, limit_of(timeout));
 }
 
-void CoordinatorStore::append(const std::string& key, const std::vector<std::uint8_t>& value) {
-  client_->append(key, as_text(value));
-}
-
-std::vector<std::vector<std::uint8_t>> CoordinatorStore::multiGet(const std::vector<std::string>& keys) {
-  std::vector<std::vector<std::uint8_t>> values;
-  for (const std::string& value : client_->get(keys, limit_of(timeout_))) values.push_back(as_bytes(value));
-  return values;
-}
-
-void CoordinatorStore::multiSet(const std::vector<std::string>& keys,
-                                const std::vector<std::vector<std::uint8_t>>& values) {
-  for (std::size_t index = 0; index < keys.size(); ++index) set(keys[index], values.at(index));
-}
-
 }  // namespace tutti::comm

@@ -12,7 +12,8 @@
 
 namespace tutti::comm {
 
-/// Thread safe: a request that waits blocks no other one. Copies share the client.
+/// Thread safe: a request that waits blocks no other one. Copies share the client. c10d's extended functions are those
+/// of the base class, which call these.
 class CoordinatorStore final : public c10d::Store {
  public:
   CoordinatorStore(std::shared_ptr<coordinator::Client> client, std::chrono::milliseconds timeout)
@@ -30,10 +31,6 @@ class CoordinatorStore final : public c10d::Store {
   std::int64_t getNumKeys() override { return client_->num_keys(); }
   void wait(const std::vector<std::string>& keys) override { wait(keys, timeout_); }
   void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override;
-  void append(const std::string& key, const std::vector<std::uint8_t>& value) override;
-  std::vector<std::vector<std::uint8_t>> multiGet(const std::vector<std::string>& keys) override;
-  void multiSet(const std::vector<std::string>& keys, const std::vector<std::vector<std::uint8_t>>& values) override;
-  bool hasExtendedApi() const override { return true; }
 
  private:
   std::shared_ptr<coordinator::Client> client_;

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
-#include <numeric>
 #include <sstream>
 #include <system_error>
 #include <thread>
@@ -36,12 +35,6 @@ constexpr const char* loopback_address = "127.0.0.1";
 
 milliseconds time_until(Deadline end) {
   return std::max(std::chrono::ceil<milliseconds>(end - Clock::now()), milliseconds(1));
-}
-
-std::vector<int> all_ranks(int size) {
-  std::vector<int> ranks(static_cast<std::size_t>(size));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
 }
 
 Rendezvous rendezvous_at(std::shared_ptr<JobConnection> job, const std::string& group,

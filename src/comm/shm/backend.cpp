@@ -2,7 +2,6 @@
 
 #include <ATen/ops/from_blob.h>
 
-#include <algorithm>
 #include <cstring>
 #include <span>
 #include <utility>
@@ -65,45 +64,35 @@ void ShmBackend::all_reduce(const Operation& operation, const at::Tensor& flat, 
 }
 
 void ShmBackend::all_gather(const Operation& operation, const at::Tensor& output, const at::Tensor& input) {
-  if (StagedCollectives* const staged = staged_collectives_for(operation)) {
-    staged->all_gather(output, input, {operation});
-  } else {
-    inner().all_gather(operation, output, input);
-  }
+  StagedCollectives* const staged = staged_collectives_for(operation);
+  if (staged == nullptr) return inner().all_gather(operation, output, input);
+  staged->all_gather(output, input, {operation});
 }
 
 void ShmBackend::reduce_scatter(const Operation& operation, const at::Tensor& output, const at::Tensor& input,
                                 ReduceOp op) {
-  if (StagedCollectives* const staged = staged_collectives_for(operation)) {
-    staged->reduce_scatter(output, input, make_reduction(op, size()), {operation});
-  } else {
-    inner().reduce_scatter(operation, output, input, op);
-  }
+  StagedCollectives* const staged = staged_collectives_for(operation);
+  if (staged == nullptr) return inner().reduce_scatter(operation, output, input, op);
+  staged->reduce_scatter(output, input, make_reduction(op, size()), {operation});
 }
 
 void ShmBackend::all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input) {
-  if (StagedCollectives* const staged = staged_collectives_for(operation)) {
-    staged->all_to_all(output, input, {operation});
-  } else {
-    inner().all_to_all(operation, output, input);
-  }
+  StagedCollectives* const staged = staged_collectives_for(operation);
+  if (staged == nullptr) return inner().all_to_all(operation, output, input);
+  staged->all_to_all(output, input, {operation});
 }
 
 void ShmBackend::broadcast(const Operation& operation, const at::Tensor& tensor, int root) {
-  if (StagedCollectives* const staged = staged_collectives_for(operation)) {
-    staged->broadcast(tensor, root, {operation});
-  } else {
-    inner().broadcast(operation, tensor, root);
-  }
+  StagedCollectives* const staged = staged_collectives_for(operation);
+  if (staged == nullptr) return inner().broadcast(operation, tensor, root);
+  staged->broadcast(tensor, root, {operation});
 }
 
 void ShmBackend::all_to_all_v(const Operation& operation, const std::vector<at::Tensor>& outputs,
                               const std::vector<at::Tensor>& inputs, std::size_t longest) {
-  if (StagedCollectives* const staged = staged_collectives_for(operation)) {
-    staged->all_to_all_v(outputs, inputs, longest, {operation});
-  } else {
-    inner().all_to_all_v(operation, outputs, inputs, longest);
-  }
+  StagedCollectives* const staged = staged_collectives_for(operation);
+  if (staged == nullptr) return inner().all_to_all_v(operation, outputs, inputs, longest);
+  staged->all_to_all_v(outputs, inputs, longest, {operation});
 }
 
 at::Tensor ShmBackend::allocate(const Operation& operation, std::int64_t bytes, at::Device device) {

@@ -3,20 +3,17 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <new>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <system_error>
 #include <thread>
-#include <utility>
 
 #include "comm/backend/current_operation.h"
 #include "comm/backend/describe.h"
 #include "comm/backend/failure_timeouts.h"
 #include "tutti/core/error.h"
 #include "tutti/core/logging.h"
-#include "tutti/detail/comm/pending.h"
 
 namespace tutti::comm {
 namespace {

@@ -23,9 +23,4 @@ void wait_all(Transfers& transfers, Deadline deadline) {
   throw TransferError(first->kind(), std::move(late), first->what());
 }
 
-std::optional<std::vector<std::byte>> Transport::bootstrap_all_gather(std::span<const std::byte>,
-                                                                      std::chrono::milliseconds) {
-  return std::nullopt;
-}
-
 }  // namespace tutti::comm

@@ -69,8 +69,10 @@ class Transport : public PeerHealth {
   virtual void connect() {}
   /// Every rank's `input`, by rank, without a message; nullopt where there is no other way. Every rank must call it,
   /// with as many bytes. Throws TimeoutError, PeerError.
-  virtual std::optional<std::vector<std::byte>> bootstrap_all_gather(std::span<const std::byte> input,
-                                                                     std::chrono::milliseconds timeout);
+  virtual std::optional<std::vector<std::byte>> bootstrap_all_gather(std::span<const std::byte> /*input*/,
+                                                                     std::chrono::milliseconds /*timeout*/) {
+    return std::nullopt;
+  }
 
  protected:
   Transport(std::string name, int rank, int size) : name_(std::move(name)), rank_(rank), size_(size) {}

@@ -61,7 +61,6 @@ TEST(CoordinatorStore, ReadsAndWritesSeveralKeys) {
   Job job;
   job.store(0)->multiSet({"a", "b"}, {{1}, {2}});
   EXPECT_EQ(job.store(1)->multiGet({"b", "a"}), (std::vector<Bytes>{{2}, {1}}));
-  EXPECT_TRUE(job.store(1)->hasExtendedApi());
 }
 
 // A thread waits on the store that another thread uses.

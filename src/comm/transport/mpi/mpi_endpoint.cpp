@@ -1,6 +1,5 @@
 #include "comm/transport/mpi/mpi_endpoint.h"
 
-#include <algorithm>
 #include <string>
 #include <thread>
 #include <utility>

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "core/hash.h"
+
 namespace tutti::comm {
 namespace {
 
@@ -31,8 +33,7 @@ int MpiTags::close() const {
 }
 
 int MpiTags::of_name(const std::string& name) const {
-  std::uint64_t hash = 14695981039346656037U;  // FNV-1a
-  for (const unsigned char character : name) hash = (hash ^ character) * 1099511628211U;
+  const std::uint64_t hash = fnv1a(name);
   return static_cast<int>(low_bits(hash ^ hash >> 32, bits_));
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// Where a rank exchanges messages with other ranks: a socket that listens from the rendezvous on, and an event loop that
-// the first message starts.
+// Where a rank exchanges messages with other ranks: a socket that listens from the rendezvous on, and an event loop
+// that the first message starts.
 #include <memory>
 #include <mutex>
 #include <optional>

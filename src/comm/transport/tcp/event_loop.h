@@ -132,8 +132,8 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   const int rank_;
   const Nonce nonce_;
   const std::vector<std::optional<EndpointAddress>> addresses_;  // by rank
-  coordinator::Poller poller_;   // what the loop's thread waits for
-  coordinator::Poller sockets_;  // in `poller_`
+  coordinator::Poller poller_;                                   // what the loop's thread waits for
+  coordinator::Poller sockets_;                                  // in `poller_`
   ListeningSocket listening_;
   std::thread thread_;
 

@@ -257,10 +257,10 @@ void TcpTransport::throw_failure(const AwaitedMessage& message, const Outcome& o
 void TcpTransport::log_slow_peer(int peer, std::uint64_t operation, std::chrono::seconds waited) const {
   if (rank() != (peer == 0 ? 1 : 0)) return;
   const Operation* const call = CurrentOperation::get();
-  Logger(global_rank(rank())).warning(
-      (call ? call->describe_with_call_site() : "operation " + std::to_string(operation)) + " of a group of " +
-      std::to_string(size()) + " has waited for " + describe_duration(waited) + " for rank " +
-      std::to_string(global_rank(peer)) + " (`tutti inspect` tells what it does)");
+  Logger(global_rank(rank()))
+      .warning((call ? call->describe_with_call_site() : "operation " + std::to_string(operation)) + " of a group of " +
+               std::to_string(size()) + " has waited for " + describe_duration(waited) + " for rank " +
+               std::to_string(global_rank(peer)) + " (`tutti inspect` tells what it does)");
 }
 
 }  // namespace
