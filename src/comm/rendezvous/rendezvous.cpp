@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "comm/backend/topology.h"
 #include "comm/rendezvous/coordinator_store.h"
 #include "comm/rendezvous/local_address.h"
 #include "core/describe.h"
