@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "core/in_this_process.h"
+#include "device/devices.h"
 
 namespace tutti::comm {
 namespace {
@@ -13,7 +14,9 @@ constexpr auto max_exit_delay = std::chrono::seconds(30);
 
 class GuardCount {
  public:
-  GuardCount() = default;
+  // The threads that the process waits for use static objects of LibTorch that this call constructs. They must be
+  // constructed before this object, so that they are destroyed after it.
+  GuardCount() { (void)devices::accelerator_type(); }
   ~GuardCount() {
     if (!in_this_process_) return;  // the threads that the guards are for are not in a forked child
     std::unique_lock lock(mutex_);
@@ -36,8 +39,7 @@ class GuardCount {
   InThisProcess in_this_process_;
 };
 
-// A static object, because its destructor delays the exit of the process. LibTorch's static objects are constructed
-// before it, so they are destroyed after it.
+// A static object, because its destructor delays the exit of the process.
 GuardCount& guard_count() {
   static GuardCount guards;
   return guards;

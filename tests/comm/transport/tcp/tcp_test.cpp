@@ -86,19 +86,21 @@ const RankProgram ends_while_a_thread_waits("tcp_ends_while_a_thread_waits", [] 
 // Rank 0's main() has returned before the continuation of a message ends, which has the last reference.
 const RankProgram ends_during_a_continuation("tcp_ends_during_a_continuation", [] {
   const at::Tensor message = at::ones({1});
-  auto communicator = Communicator::connect(read_environment(), {.backend = "tcp"});
+  const auto communicator = Communicator::connect(read_environment(), {.backend = "tcp"});
+  communicator.barrier().wait();
   if (communicator.rank() == 1) {
-    communicator.send(message, 0).wait();
     communicator.receive(message, 0).wait();
+    communicator.send(message, 0).wait();
+    communicator.barrier().wait();
     return;
   }
   const auto begun = std::make_shared<std::promise<void>>();
-  const auto received = communicator.receive(message, 1);
-  received.then([communicator = std::move(communicator), message, begun] {
+  communicator.receive(message, 1).then([communicator, begun] {
     begun->set_value();
     wait_until_ended();
-    communicator.send(message, 1).wait();
+    communicator.barrier().wait();
   });
+  communicator.send(message, 1).wait();  // rank 1 sends after it, so another thread runs the continuation
   begun->get_future().wait();
   write_when_ended();
 });
