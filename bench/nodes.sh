@@ -2,12 +2,13 @@
 # nodes.sh NODES RATE RANKS LAUNCHER PROGRAM...   runs PROGRAM as RANKS ranks on each of NODES "nodes" of this machine.
 # Nodes are network namespaces at one switch; each sends at most RATE (1gbit, 100mbit; none: no limit). LAUNCHER is tutti,
 # or Open MPI's mpiexec, which runs in the first node. Needs root, ip and tc (iproute2). On a machine that cannot make
-# nodes, exits with 77 and one line with the reason.
+# nodes, exits with 77 and one line with the reason. GRACE is the number of seconds that ranks go on after another has
+# failed.
 #
 # The namespaces have no names and exist for this run only. So concurrent runs are isolated, nothing remains after a run,
 # and every port is free.
 set -eu
-declare -r network=10.77.0 port=29500 grace=5 cannot=77
+declare -r network=10.77.0 port=29500 grace=${GRACE:-5} cannot=77
 
 main() {
   case $1 in
@@ -86,7 +87,7 @@ one_node() {
   [[ $rate == none ]] || tc qdisc add dev "$wire" root tbf rate "$rate" burst 256kb latency 100ms
   [[ ${launcher##*/} == tutti ]] || open_mpi "$node" "$count" "$ranks" "$launcher" "$@"
   export GLOO_SOCKET_IFNAME=$wire
-  exec "$launcher" launch -n "$ranks" --nnodes "$count" --node-rank "$node" --master-addr "$network.1" \
+  exec "$launcher" launch --grace "$grace" -n "$ranks" --nnodes "$count" --node-rank "$node" --master-addr "$network.1" \
     --master-port "$port" -- "$@"
 }
 

@@ -195,13 +195,12 @@ Communicator connect_ranks(JoinedGroup group, const BackendRequest& requested, c
   const bool has_one_node = std::ranges::all_of(nodes, [](int node) { return node == 0; });
   const auto bind_address = has_one_node ? loopback() : group.network_address();
   auto socket = MessageSocket::listen(bind_address.address, bind_address.interface);
-  auto peers = exchange_peers(group, nodes, socket, requested, options);
+  const auto peers = exchange_peers(group, nodes, socket, requested, options);
   const auto selection = select_device_backend(requested, peers.devices, nodes);
   const bool encrypts = group.encryption != nullptr;
   if (encrypts && !has_one_node) require_encrypting_backends(requested, selection);
   const auto endpoint =
-      std::make_shared<Endpoint>(std::move(socket), EndpointOptions{.rank = group.rank,
-                                                                    .addresses = std::move(peers.addresses),
+      std::make_shared<Endpoint>(std::move(socket), peers.addresses, EndpointOptions{.rank = group.rank,
                                                                     .secret = encrypts       ? group.encryption
                                                                               : has_one_node ? nullptr
                                                                                              : group.secret,

@@ -90,7 +90,7 @@ std::vector<Communicator> make_thread_communicators(int size, const Communicator
       backend = comm::add_encoded_sums(backend, "threads");
     }
     const auto endpoint = std::make_shared<comm::Endpoint>(std::move(sockets[static_cast<std::size_t>(rank)]),
-                                                           comm::EndpointOptions{.rank = rank, .addresses = addresses});
+                                                           addresses, comm::EndpointOptions{.rank = rank});
     // "auto" reports no rank's last operation, so nothing would read the record.
     auto recorder =
         host_backend == "auto" ? nullptr : flight::make_recorder({.rank = rank, .world_size = size}, nullptr);

@@ -25,12 +25,10 @@
 namespace tutti::test::nodes_test {
 namespace {
 
-constexpr int impossible = 77;  // nodes.sh: this machine cannot create namespaces
-
 void expect_same_as_one_node(int nodes, const std::string& program, const std::string& result) {
   const Ran apart = run("TORCH_CPP_LOG_LEVEL=ERROR " NODES_SCRIPT " " + std::to_string(nodes) +
                         " 1gbit 2 " TUTTI_COMMAND " " + program + " 2>&1");
-  if (apart.exit_code == impossible) GTEST_SKIP() << apart.output;
+  if (apart.exit_code == nodes_impossible) GTEST_SKIP() << apart.output;
   ASSERT_EQ(apart.exit_code, 0) << apart.output;
   const Ran together = run(TUTTI_COMMAND " launch -n " + std::to_string(2 * nodes) + " -- " + program + " 2>&1");
   ASSERT_EQ(together.exit_code, 0) << together.output;
@@ -81,7 +79,7 @@ TEST_P(Nodes, ANodeWithoutItsLinkIsNamedBeforeTheTimeout) {
   const Ran apart = run("TORCH_CPP_LOG_LEVEL=ERROR TUTTI_HEARTBEAT_TIMEOUT=2 " NODES_SCRIPT " " +
                         std::to_string(GetParam()) + " 1gbit 2 " TUTTI_COMMAND " env " + std::string(program_variable) +
                         "=loses_its_link \"$(readlink /proc/" + std::to_string(::getpid()) + "/exe)\" 2>&1");
-  if (apart.exit_code == impossible) GTEST_SKIP() << apart.output;
+  if (apart.exit_code == nodes_impossible) GTEST_SKIP() << apart.output;
   EXPECT_EQ(apart.exit_code, 0) << apart.output;
   const int ranks = 2 * GetParam();
   for (int rank = 0; rank < ranks; ++rank) {
@@ -121,7 +119,7 @@ TEST_P(Nodes, ListenAtSharedAddressesOnly) {
     const Ran apart = run(secret + "TORCH_CPP_LOG_LEVEL=ERROR " NODES_SCRIPT " " + std::to_string(GetParam()) +
                           " 1gbit 2 " TUTTI_COMMAND " env " + std::string(program_variable) +
                           "=says_where_it_listens \"$(readlink /proc/" + std::to_string(::getpid()) + "/exe)\" 2>&1");
-    if (apart.exit_code == impossible) GTEST_SKIP() << apart.output;
+    if (apart.exit_code == nodes_impossible) GTEST_SKIP() << apart.output;
     EXPECT_EQ(apart.exit_code, 0) << apart.output;
     for (int rank = 0; rank < 2 * GetParam(); ++rank) {
       std::istringstream words(from_last("rank " + std::to_string(rank) + " listens at ", apart.output));

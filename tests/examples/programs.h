@@ -11,6 +11,9 @@
 
 namespace tutti::test {
 
+/// The exit code of bench/nodes.sh on a machine that cannot create namespaces.
+inline constexpr int nodes_impossible = 77;
+
 /// The result of a shell command.
 struct Ran {
   int exit_code = -1;

@@ -1,6 +1,7 @@
 // torch_tutti: the backend and DistributedDataParallel, in Python programs of 2 and 3 ranks.
 #include <cstdlib>
 
+#include "examples/programs.h"
 #include "python/scripts.h"
 #include "support/temporary_folder.h"
 
@@ -45,6 +46,21 @@ TEST_F(TorchTutti, ReconfiguresTheGroupAfterARankWasKilled) {
     const auto done = run_script(python_, "reconfigured.py", 4, {folder.path(), killed}, {"--grace", "60"});
     EXPECT_EQ(done.exit_code, 128 + 9) << done.out << done.err;
     EXPECT_EQ(lines_with(done.out, "trained"), 3) << done.out << done.err;
+  }
+}
+
+// Ranks 0 and 1 are on one node, rank 2 and process 3 on another.
+TEST_F(TorchTutti, ReconfiguresTheGroupOverTwoNodes) {
+  if (!TORCH_HAS_RECONFIGURE) GTEST_SKIP() << "PyTorch has it from 2.15 on";
+  for (const char* killed : {"2", "0"}) {
+    const TemporaryFolder folder;
+    const auto done = run("GRACE=60 PYTHONPATH=" PYTHON_PACKAGES
+                          " OMP_NUM_THREADS=1 TUTTI_HEARTBEAT_TIMEOUT=2 " NODES_SCRIPT " 2 1gbit 2 " TUTTI_COMMAND " " +
+                          python_ + " -u " PYTHON_SCRIPTS "/reconfigured.py " + folder.path().string() + " " + killed +
+                          " 2>&1");
+    if (done.exit_code == nodes_impossible) GTEST_SKIP() << done.output;
+    EXPECT_EQ(done.exit_code, 128 + 9) << done.output;
+    EXPECT_EQ(lines_with(done.output, "trained"), 3) << done.output;
   }
 }
 

@@ -104,6 +104,29 @@ const RankProgram finds_no_port("addresses_finds_no_port", [] {
   }
 });
 
+// Ranks of one node exchange collectives in shared memory.
+const RankProgram rank_one_finds_no_port("addresses_rank_one_finds_no_port", [] {
+  const auto environment = read_environment();
+  if (environment.rank == 1) {
+    ::setenv("TUTTI_PORT_RANGE", std::getenv("FULL_PORT_RANGE"), 1);  // NOLINT(concurrency-mt-unsafe)
+  }
+  const auto communicator = Communicator::connect(environment);
+  auto memory = at::ones({4});
+  const auto expect_problem = [&](const std::function<void()>& call) {
+    try {
+      call();
+      ADD_FAILURE() << "rank " << communicator.rank() << ": nothing was thrown";
+    } catch (const PeerError& error) {
+      EXPECT_EQ(error.ranks(), std::vector<int>{1});
+      EXPECT_NE(std::string(error.what()).find("on rank 1 listening on"), std::string::npos) << error.what();
+    }
+  };
+  const int other = 1 - communicator.rank();
+  expect_problem([&] { communicator.send(memory, other).wait(); });
+  expect_problem([&] { communicator.receive(memory, other).wait(); });
+  communicator.all_reduce(memory).wait();
+});
+
 TEST(PortRange, RanksListenInIt) {
   const auto taken = listen_tcp("127.0.0.1");
   const auto range_of = [&](int ports) {
@@ -117,6 +140,8 @@ TEST(PortRange, RanksListenInIt) {
   const auto full = std::to_string(taken.address.port);
   expect_success(
       run_processes(finds_no_port, 2, {.num_nodes = 2, .variables = {{"TUTTI_PORT_RANGE", full + "-" + full}}}));
+  expect_success(
+      run_processes(rank_one_finds_no_port, 2, {.variables = {{"FULL_PORT_RANGE", full + "-" + full}}}));
 }
 
 }  // namespace

@@ -33,12 +33,14 @@ std::string MessageSocket::to_text() const {
   return problem.empty() ? EndpointAddress{listening.address, nonce}.to_text() : no_address_mark + problem;
 }
 
-Endpoint::Endpoint(MessageSocket socket, EndpointOptions options)
+Endpoint::Endpoint(MessageSocket socket, const std::vector<std::string>& addresses, EndpointOptions options)
     : options_(std::move(options)), socket_(std::move(socket)) {
-  for (const auto& text : options_.addresses) {
+  for (const auto& text : addresses) {
+    const bool has_address = !text.starts_with(no_address_mark);
+    problems_.push_back(has_address ? "" : text.substr(1));
     addresses_.push_back(EndpointAddress::from_text(text));
-    if (addresses_.back() || text.starts_with(no_address_mark)) continue;
-    throw PeerError("Unexpected data at the coordinator: another program uses the same one.", {});
+    if (has_address && !addresses_.back())
+      throw PeerError("Unexpected data at the coordinator: another program uses the same one.", {});
   }
 }
 

@@ -29,17 +29,17 @@ struct MessageSocket {
 };
 
 struct EndpointOptions {
-  int rank = 0;                          ///< in the job
-  std::vector<std::string> addresses{};  ///< MessageSocket::to_text() of all ranks of the job
-  JobSecretPtr secret{};                 ///< what ranks prove to each other; may be null unless `encrypts`
+  int rank = 0;           ///< in the job
+  JobSecretPtr secret{};  ///< what ranks prove to each other; may be null unless `encrypts`
   bool encrypts = false;
 };
 
 /// Thread safe.
 class Endpoint {
  public:
-  /// Throws PeerError if one of the addresses is none.
-  Endpoint(MessageSocket socket, EndpointOptions options);
+  /// `addresses` are MessageSocket::to_text() of all ranks of the job. Throws PeerError if one is neither an address nor a
+  /// problem.
+  Endpoint(MessageSocket socket, const std::vector<std::string>& addresses, EndpointOptions options);
   ~Endpoint() {
     if (loop_) loop_->close();
   }
@@ -47,6 +47,8 @@ class Endpoint {
   Endpoint& operator=(const Endpoint&) = delete;
 
   bool encrypts() const { return options_.encrypts; }
+  /// Why `rank` cannot exchange messages; empty if it can.
+  const std::string& problem_of(int rank) const { return problems_.at(static_cast<std::size_t>(rank)); }
   /// Starts the event loop with the first call. Throws PeerError if this rank has no socket, and std::system_error.
   EventLoop& open();
   /// Null before open().
@@ -55,6 +57,7 @@ class Endpoint {
  private:
   const EndpointOptions options_;
   std::vector<std::optional<EndpointAddress>> addresses_;  // by rank
+  std::vector<std::string> problems_;                      // by rank
   std::mutex mutex_;
   MessageSocket socket_;  // until the loop has it
   std::shared_ptr<EventLoop> loop_;

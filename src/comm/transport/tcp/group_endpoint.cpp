@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/hash.h"
+#include "tutti/core/error.h"
 
 namespace tutti::comm {
 namespace {
@@ -33,7 +34,16 @@ void GroupEndpoint::receive(RequestPtr request) {
 void GroupEndpoint::post(RequestPtr request) {
   request->channel = channel_;
   request->global_ranks = global_ranks_;
-  if (request->peer != any_source) request->rank = global_ranks_->at(static_cast<std::size_t>(request->peer));
+  const auto require_socket = [&](int member) {
+    const auto& problem = endpoint_->problem_of(global_ranks_->at(static_cast<std::size_t>(member)));
+    if (problem.empty()) return;
+    throw PeerError(request->description + ": on rank " + std::to_string(member) + " " + problem, {member});
+  };
+  require_socket(rank_);
+  if (request->peer != any_source) {
+    require_socket(request->peer);
+    request->rank = global_ranks_->at(static_cast<std::size_t>(request->peer));
+  }
   endpoint_->open().post(std::move(request));
 }
 

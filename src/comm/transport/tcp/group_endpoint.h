@@ -18,6 +18,7 @@ class GroupEndpoint {
   /// is member `rank`.
   GroupEndpoint(std::shared_ptr<Endpoint> endpoint, const std::string& group, std::vector<int> global_ranks, int rank);
 
+  /// Both throw PeerError if this rank or the peer could not listen.
   void send(RequestPtr request);
   void receive(RequestPtr request);
   /// Receives end with `failure`, later ones too; sends go on unless `cancel_sends`.

@@ -23,8 +23,7 @@ class TestEndpoints {
   std::unique_ptr<comm::Endpoint> make(int rank, JobSecretPtr secret = nullptr, bool encrypts = false) {
     return std::make_unique<comm::Endpoint>(
         std::move(sockets_.at(static_cast<std::size_t>(rank))),
-        comm::EndpointOptions{
-            .rank = rank, .addresses = addresses_, .secret = std::move(secret), .encrypts = encrypts});
+        addresses_, comm::EndpointOptions{.rank = rank, .secret = std::move(secret), .encrypts = encrypts});
   }
 
  private:
