@@ -37,6 +37,10 @@ FileDescriptor Address::start_connecting() {
   return connect_nonblocking({.host = host, .port = port_});
 }
 
+void Address::keep() {
+  if (numeric_hosts_.size() > 1) numeric_hosts_ = {numeric_hosts_[(attempts_ - 1) % numeric_hosts_.size()]};
+}
+
 std::string Address::describe() const {
   return local_name(host_) ? host_ : host_ + " port " + std::to_string(port_);
 }

@@ -21,6 +21,8 @@ class Address {
   /// Starts to connect to the next of its numeric addresses. Throws std::system_error, and UsageError if a process of
   /// another user listens at the local name.
   FileDescriptor start_connecting();
+  /// The last attempt has succeeded: the later ones use its numeric address.
+  void keep();
   std::string describe() const;
 
  private:

@@ -91,8 +91,4 @@ void Client::unblocked() noexcept {
   connection_->requests().state_blocked(BodyWriter().frame(MessageType::unblocked));
 }
 
-void Client::suspect(int rank) noexcept {
-  connection_->requests().send_once(BodyWriter().put(static_cast<std::int32_t>(rank)).frame(MessageType::suspect));
-}
-
 }  // namespace tutti::coordinator

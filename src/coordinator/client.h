@@ -82,8 +82,6 @@ class Client {
   void blocked(const std::string& wait_state, bool agrees,
                std::chrono::milliseconds blocked_for = std::chrono::milliseconds(0)) noexcept;
   void unblocked() noexcept;
-  /// Tells that a connection to `rank` has broken, so that the coordinator judges it at once.
-  void suspect(int rank) noexcept;
 
  private:
   class Connection;

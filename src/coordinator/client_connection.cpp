@@ -101,6 +101,7 @@ void Client::Connection::enter(State next) {
       broken_stream_.reset();
       closed_attempts_ = 0;
       has_been_open_ = true;
+      address_.keep();
       break;
     case State::ended:
       break;

@@ -71,12 +71,6 @@ void ClientRequests::state_blocked(std::string frame) {
   wake_();
 }
 
-void ClientRequests::send_once(const std::string& frame) {
-  const std::lock_guard lock(mutex_);
-  outgoing_ += frame;
-  wake_();
-}
-
 bool ClientRequests::wait_for_connection(Time deadline) {
   std::unique_lock lock(mutex_);
   changed_.wait_until(lock, deadline, [&] { return has_begun_ || end_; });

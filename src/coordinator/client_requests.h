@@ -33,8 +33,6 @@ class ClientRequests {
   void post(MessageType type, const BodyWriter& body);
   /// The rank's present statement about blocked calls, which is sent again after a break.
   void state_blocked(std::string frame);
-  /// A frame that is not sent again after a break.
-  void send_once(const std::string& frame);
   /// Waits for the first begin_connection(). Returns false at the deadline; throws what end() was given.
   bool wait_for_connection(Time deadline);
 

@@ -34,7 +34,6 @@ enum class MessageType : std::uint16_t {
   report,
   blocked,
   unblocked,
-  suspect,
   // coordinator -> rank
   welcome = 100,
   refused,

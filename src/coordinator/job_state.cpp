@@ -77,12 +77,6 @@ bool JobState::on_frame(int rank, const FrameHeader& header, std::string_view bo
     case MessageType::unblocked:
       deadlock_judge_.unblocked(rank);
       return true;
-    case MessageType::suspect: {
-      const auto suspected = reader.get<std::int32_t>();
-      if (suspected < 0 || suspected >= static_cast<int>(sessions_.size())) throw DamagedFrame("no rank");
-      send_(suspected, BodyWriter().frame(MessageType::probe));
-      return true;
-    }
     default:
       on_request(rank, header.message(), header.tag, reader);
       return true;

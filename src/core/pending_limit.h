@@ -1,9 +1,9 @@
 #pragma once
 // Limits the number of unauthenticated connections and their time. No I/O.
 //
-// A rank of the job proves the secret within milliseconds, so the proxy evicts the connections that have waited
-// longest. Under load it evicts after pending_timeout_under_load: many unauthenticated clients delay the job, but they
-// do not use up its descriptors.
+// A rank of the job proves the secret within milliseconds, so the listener closes the connections that have waited
+// longest, under load after pending_timeout_under_load: many unauthenticated clients delay the job, but they do not use
+// up its descriptors.
 #include <chrono>
 #include <cstddef>
 #include <vector>

@@ -219,11 +219,6 @@ TEST(JobState, AnswersAreForgottenWhenTheRankHasThem) {
   EXPECT_EQ(job.add(1), 2) << "a new request";
 }
 
-TEST(JobState, ASuspectedRankIsAskedForAHeartbeat) {
-  Job job;
-  EXPECT_EQ(job.pass(1, BodyWriter().put(std::int32_t{0}).frame(MessageType::suspect)), MessageType::probe);
-}
-
 // ---- deadlocks
 
 std::string blocked_in(const std::string& communicator, std::uint64_t number, std::uint64_t changes = 0) {

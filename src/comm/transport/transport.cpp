@@ -11,9 +11,12 @@ void wait_all(Transfers& transfers, Deadline deadline) {
     try {
       transfer->wait(deadline);
     } catch (const TransferError& error) {
-      if (error.kind() != TransferError::Kind::timeout && !first) throw;
+      if (error.kind() == TransferError::Kind::timeout) {
+        late.push_back(transfer->peer());
+      } else if (!first) {
+        throw;
+      }
       if (!first) first = error;
-      late.push_back(transfer->peer());
     }
   }
   transfers.clear();

@@ -85,6 +85,7 @@ class MpiTransport final : public Transport {
     return std::make_shared<MpiTransport>(std::move(rendezvous), health_.for_group(members), rank, name, tags_);
   }
 
+  void throw_if_peers_failed() const override { health_.throw_if_peers_failed(); }
   std::shared_ptr<FailureBoard> failure_board() override { return make_coordinator_failure_board(rendezvous_); }
   void close() noexcept override { endpoint_->close(); }
 

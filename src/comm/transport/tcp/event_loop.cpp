@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <system_error>
 #include <utility>
 
@@ -21,6 +22,7 @@ constexpr auto exit_check_interval = std::chrono::milliseconds(50);
 constexpr auto in_flight_grace = std::chrono::milliseconds(300);
 constexpr auto max_close_wait = std::chrono::seconds(1);
 constexpr auto max_unsent_wait = std::chrono::seconds(10);  // for encrypted bytes of messages that count as sent
+constexpr auto accept_retry_delay = std::chrono::milliseconds(100);
 constexpr int max_reads_in_turn = 64;
 
 }  // namespace
@@ -205,7 +207,10 @@ bool EventLoop::process_frames(Lock& lock, Connection& connection, Effects& effe
 void EventLoop::accept_connections() {
   while (PendingLimit::has_capacity(pending_.size())) {
     auto socket = try_accept(listening_.socket);
-    if (!socket) return;
+    if (!socket) {
+      if (errno == EMFILE || errno == ENFILE) accept_after_ = Clock::now() + accept_retry_delay;
+      return;
+    }
     try {
       auto connection = std::make_shared<Connection>(std::move(*socket), security_, Clock::now());
       sockets_.watch(connection->descriptor(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
@@ -228,7 +233,7 @@ void EventLoop::limit_pending() {
     const std::vector<ConnectionPtr> evicted(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(count));
     for (const auto& connection : evicted) drop(connection);
   }
-  const bool accept = PendingLimit::has_capacity(pending_.size());
+  const bool accept = PendingLimit::has_capacity(pending_.size()) && Clock::now() >= accept_after_;
   if (accept == std::exchange(accepting_, accept)) return;
   sockets_.watch(listening_.socket.get(), accept ? std::uint32_t{EPOLLIN} : 0);
 }
@@ -290,6 +295,7 @@ std::chrono::milliseconds EventLoop::time_to_wait() const {
   auto next = now + max_wait;
   if (!timed_.empty()) next = std::min(next, next_timer_);
   if (close_deadline_) next = std::min(next, *close_deadline_);
+  if (accept_after_ > now) next = std::min(next, accept_after_);
   if (const auto since = pending_since(); !since.empty())
     next = std::min(next, since.front() + PendingLimit::timeout_for(since.size()));
   return std::chrono::ceil<std::chrono::milliseconds>(next - now);

@@ -153,6 +153,7 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   Deadline next_timer_{};
   int copying_ = 0;  // threads that copy received bytes
   bool accepting_ = true;
+  Deadline accept_after_{};  // later than now after an accept for which there was no descriptor
   bool stopping_ = false;
   bool drop_pending_ = false;
   bool finished_sending_ = false;
