@@ -199,17 +199,17 @@ Communicator connect_ranks(JoinedGroup group, const BackendRequest& requested, c
   const auto selection = select_device_backend(requested, peers.devices, nodes);
   const bool encrypts = group.encryption != nullptr;
   if (encrypts && !has_one_node) require_encrypting_backends(requested, selection);
-  const auto endpoint =
-      std::make_shared<Endpoint>(std::move(socket), peers.addresses, EndpointOptions{.rank = group.rank,
-                                                                    .secret = encrypts       ? group.encryption
-                                                                              : has_one_node ? nullptr
-                                                                                             : group.secret,
-                                                                    .encrypts = encrypts});
+  const auto endpoint = std::make_shared<Endpoint>(std::move(socket), peers.addresses,
+                                                   EndpointOptions{.rank = group.rank,
+                                                                   .secret = encrypts       ? group.encryption
+                                                                             : has_one_node ? nullptr
+                                                                                            : group.secret,
+                                                                   .encrypts = encrypts});
   const auto size = static_cast<int>(nodes.size());
   const auto timeout = options.connect_timeout;
   const auto& rendezvous = group.rendezvous;
   // Inside a node, ranks that wait in shared memory log which rank is stopped, with its last call.
-  GroupHealth health{
+  const GroupHealth health{
       std::make_shared<HeartbeatMonitor>(rendezvous.job->events(),
                                          HeartbeatMonitorOptions{.rank = group.rank,
                                                                  .node_of_rank = nodes,
@@ -217,8 +217,8 @@ Communicator connect_ranks(JoinedGroup group, const BackendRequest& requested, c
                                                                  .logs_warnings = !has_one_node}),
       all_ranks(size)};
   auto transport = requested.host.starts_with("mpi")
-                       ? connect_mpi(rendezvous, group.rank, std::move(health), timeout)
-                       : make_tcp_transport(rendezvous, endpoint, group.rank, std::move(health), timeout);
+                       ? connect_mpi(rendezvous, group.rank, health, timeout)
+                       : make_tcp_transport(rendezvous, endpoint, group.rank, health, timeout);
   auto messages =
       std::make_shared<P2pBackend>(std::move(transport), make_topology(nodes, group.rank), heartbeat_timeout(options));
   auto backend = select_backend(messages, requested.host == "mpi" ? "auto" : requested.host, "job", timeout);
@@ -227,7 +227,7 @@ Communicator connect_ranks(JoinedGroup group, const BackendRequest& requested, c
       .rank = group.rank, .size = size, .timeout = deadlock_timeout(options)};
   return make_communicator(std::move(backend), options, "job",
                            {.recorder = std::move(group.recorder),
-                            .p2p = std::make_shared<GroupEndpoint>(endpoint, "job", all_ranks(size), group.rank),
+                            .p2p = std::make_shared<GroupEndpoint>(endpoint, "job", health, group.rank),
                             .deadlock_detector = std::make_shared<DeadlockDetector>(rendezvous, deadlock_options)});
 }
 

@@ -26,6 +26,7 @@ OperationQueue::OperationQueue(std::shared_ptr<Backend> backend, std::chrono::mi
 
 OperationQueue::~OperationQueue() {
   if (calls_) calls_->set_listener(nullptr);
+  if (std::uncaught_exceptions() == 0) messages_.reset();  // sends what is queued
   if (services_.p2p) {
     const auto failure = std::make_exception_ptr(Error("The communicator was destroyed while a receive was pending."));
     services_.p2p->close(failure, /*cancel_sends=*/false);

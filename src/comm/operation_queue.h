@@ -174,8 +174,8 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
   std::vector<int> failed_ranks_;
 
   DeviceStreams device_streams_;
-  Worker messages_;  // sends messages of device tensors, in their order
-  Worker worker_;    // last, so that it is destroyed first
+  std::optional<Worker> messages_{std::in_place};  // sends messages of device tensors, in their order
+  Worker worker_;                                  // last, so that it is destroyed first
 };
 
 }  // namespace tutti::comm

@@ -54,22 +54,22 @@ std::shared_ptr<WorkState> OperationQueue::send(const at::Tensor& memory, int pe
   state->set_callers(callers());
   request->mark_completed = [state](std::exception_ptr failure) { state->end(std::move(failure)); };
   // A message must not overtake an earlier one whose bytes are still on the device.
-  if (!device && messages_.idle()) {
+  if (!device && messages_->idle()) {
     services_.p2p->send(std::move(request));
     return state;
   }
-  messages_.submit([this, request, device, operation = make_operation(what, options)] {
+  const auto queued = messages_->submit([this, request, device, operation = make_operation(what, options)] {
     try {
       const auto send_now = [&] { services_.p2p->send(request); };
       if (!device) return send_now();
       device->run(
           backend_->rank(), operation, [this] { return is_stopping(); }, send_now);
     } catch (const TransferError& error) {
-      request->mark_completed(
-          std::make_exception_ptr(TimeoutError(request->description + ": " + error.what(), error.peers())));
-    } catch (const std::exception&) {
-      request->mark_completed(std::current_exception());
+      throw TimeoutError(request->description + ": " + error.what(), error.peers());
     }
+  });
+  queued->then([queued, state] {
+    if (const auto failure = queued->exception()) state->end(failure);
   });
   return state;
 }

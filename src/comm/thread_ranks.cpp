@@ -94,10 +94,11 @@ std::vector<Communicator> make_thread_communicators(int size, const Communicator
     // "auto" reports no rank's last operation, so nothing would read the record.
     auto recorder =
         host_backend == "auto" ? nullptr : flight::make_recorder({.rank = rank, .world_size = size}, nullptr);
-    communicator = make_communicator(
-        std::move(backend), options, "threads",
-        {.recorder = std::move(recorder),
-         .p2p = std::make_shared<comm::GroupEndpoint>(endpoint, "threads", comm::all_ranks(size), rank)});
+    communicator =
+        make_communicator(std::move(backend), options, "threads",
+                          {.recorder = std::move(recorder),
+                           .p2p = std::make_shared<comm::GroupEndpoint>(
+                               endpoint, "threads", comm::GroupHealth(nullptr, comm::all_ranks(size)), rank)});
   };
   on_threads(size, make);
   std::vector<Communicator> communicators;

@@ -54,10 +54,10 @@ TEST_F(TorchTutti, ReconfiguresTheGroupOverTwoNodes) {
   if (!TORCH_HAS_RECONFIGURE) GTEST_SKIP() << "PyTorch has it from 2.15 on";
   for (const char* killed : {"2", "0"}) {
     const TemporaryFolder folder;
-    const auto done = run("GRACE=60 PYTHONPATH=" PYTHON_PACKAGES
-                          " OMP_NUM_THREADS=1 TUTTI_HEARTBEAT_TIMEOUT=2 " NODES_SCRIPT " 2 1gbit 2 " TUTTI_COMMAND " " +
-                          python_ + " -u " PYTHON_SCRIPTS "/reconfigured.py " + folder.path().string() + " " + killed +
-                          " 2>&1");
+    const auto done =
+        run("GRACE=60 PYTHONPATH=" PYTHON_PACKAGES " OMP_NUM_THREADS=1 TUTTI_HEARTBEAT_TIMEOUT=2 " NODES_SCRIPT
+            " 2 1gbit 2 " TUTTI_COMMAND " " +
+            python_ + " -u " PYTHON_SCRIPTS "/reconfigured.py " + folder.path().string() + " " + killed + " 2>&1");
     if (done.exit_code == nodes_impossible) GTEST_SKIP() << done.output;
     EXPECT_EQ(done.exit_code, 128 + 9) << done.output;
     EXPECT_EQ(lines_with(done.output, "trained"), 3) << done.output;

@@ -5,6 +5,7 @@
 
 #include "comm/backend/failure_timeouts.h"
 #include "core/describe.h"
+#include "tutti/core/error.h"
 #include "tutti/core/logging.h"
 
 namespace tutti::comm {
@@ -73,7 +74,7 @@ std::vector<int> HeartbeatMonitor::ranks_on_owner_node() const {
 }
 
 void GroupHealth::throw_if_peers_failed() const {
-  if (!monitor_) return;
+  if (!monitor_ || !monitor_->has_failed()) return;
   const auto failed_peers = monitor_->failed_peers();
   if (!affects(failed_peers)) return;
   const auto failed = members_among(failed_peers.ranks);
@@ -84,6 +85,27 @@ void GroupHealth::throw_if_peers_failed() const {
   const bool are_stopped = !failed.empty() && members_among(failed_peers.stopped) == failed;
   throw TransferError(are_stopped ? TransferError::Kind::process_stopped : TransferError::Kind::heartbeat_lost, failed,
                       "missed heartbeats", monitor_->heartbeat_timeout());
+}
+
+std::exception_ptr GroupHealth::failure_of(int member, const std::string& call) const {
+  if (!monitor_ || !monitor_->has_failed()) return nullptr;
+  const auto failed_peers = monitor_->failed_peers();
+  const auto is_among = [&](const std::vector<int>& global_ranks) {
+    return member >= 0 && std::ranges::binary_search(global_ranks, global_ranks_.at(static_cast<std::size_t>(member)));
+  };
+  const auto text = call + ": rank " + std::to_string(member);
+  if (is_among(failed_peers.exited)) return std::make_exception_ptr(PeerError(text + " exited", {member}));
+  if (is_among(failed_peers.ranks)) {
+    const bool is_stopped = is_among(failed_peers.stopped);
+    return std::make_exception_ptr(
+        TimeoutError(text + (is_stopped ? " has been stopped for " : " missed heartbeats for ") +
+                         describe_duration(monitor_->heartbeat_timeout()) +
+                         (is_stopped ? " (SIGSTOP or Ctrl+Z)" : " (host down, or network partition)"),
+                     {member}));
+  }
+  if (!failed_peers.is_coordinator_lost) return nullptr;
+  return std::make_exception_ptr(
+      PeerError(call + ": " + monitor_->lost_reason().value_or("the coordinator is lost"), {}));
 }
 
 GroupHealth GroupHealth::for_group(const std::vector<int>& members) const {

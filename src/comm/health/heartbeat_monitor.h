@@ -1,8 +1,11 @@
 #pragma once
 // The failed ranks of the job, as the coordinator reports them.
 #include <chrono>
+#include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -39,6 +42,13 @@ class HeartbeatMonitor {
   FailedPeers failed_peers() const;
   std::chrono::milliseconds heartbeat_timeout() const { return options_.heartbeat_timeout; }
 
+  /// Whether ranks have failed or exited, or the coordinator was lost.
+  bool has_failed() const { return events_->has_failed(); }
+  /// Whether the rank has exited or left.
+  bool has_ended(int global_rank) const { return events_->has_ended(global_rank); }
+  /// The reason, after the connection to the coordinator was lost.
+  std::optional<std::string> lost_reason() const { return events_->lost_reason(); }
+
   /// When failed_peers() may change next without a call of on_failure().
   Deadline next_change() const { return events_->next_change(); }
 
@@ -65,6 +75,12 @@ class GroupHealth {
 
   /// Throws TransferError if members have failed.
   void throw_if_peers_failed() const;
+  /// Why a wait of `call` for a message of `member` cannot end; null if it may. -1 stands for any member.
+  std::exception_ptr failure_of(int member, const std::string& call) const;
+  /// Whether the member has exited or left.
+  bool has_ended(int member) const {
+    return monitor_ && monitor_->has_ended(global_ranks_.at(static_cast<std::size_t>(member)));
+  }
   /// When it may throw next without a call of on_failure(); Deadline::max() if it does not.
   Deadline next_change() const { return monitor_ ? monitor_->next_change() : Deadline::max(); }
   /// Whether the group cannot go on.

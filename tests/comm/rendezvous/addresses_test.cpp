@@ -1,5 +1,6 @@
 // Ranks: 2 and 3 processes on simulated nodes of their own: over IPv6, and with a range of ports.
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -140,8 +141,7 @@ TEST(PortRange, RanksListenInIt) {
   const auto full = std::to_string(taken.address.port);
   expect_success(
       run_processes(finds_no_port, 2, {.num_nodes = 2, .variables = {{"TUTTI_PORT_RANGE", full + "-" + full}}}));
-  expect_success(
-      run_processes(rank_one_finds_no_port, 2, {.variables = {{"FULL_PORT_RANGE", full + "-" + full}}}));
+  expect_success(run_processes(rank_one_finds_no_port, 2, {.variables = {{"FULL_PORT_RANGE", full + "-" + full}}}));
 }
 
 }  // namespace

@@ -50,14 +50,22 @@ EventLoop& Endpoint::open() {
   if (!socket_.problem.empty()) throw PeerError(socket_.problem, {});
   auto loop = std::make_shared<EventLoop>(std::move(socket_.listening), socket_.nonce, options_.rank, addresses_,
                                           ConnectionSecurity(options_.secret, options_.encrypts));
+  for (const auto& closed : std::exchange(closed_, {})) loop->close_channel(closed, true);
   loop->start();
   loop_ = std::move(loop);
   return *loop_;
 }
 
-EventLoop* Endpoint::get_if_open() {
-  const std::lock_guard lock(mutex_);
-  return loop_.get();
+void Endpoint::close_channel(ClosedChannel closed, bool cancel_sends) noexcept {
+  try {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!loop_) return closed_.push_back(std::move(closed));
+    }
+    loop_->close_channel(closed, cancel_sends);  // no call replaces the loop
+  } catch (const std::exception&) {
+    // Without memory no close frames can be sent; peers see the connections close when the process exits.
+  }
 }
 
 }  // namespace tutti::comm

@@ -37,8 +37,8 @@ struct EndpointOptions {
 /// Thread safe.
 class Endpoint {
  public:
-  /// `addresses` are MessageSocket::to_text() of all ranks of the job. Throws PeerError if one is neither an address nor a
-  /// problem.
+  /// `addresses` are MessageSocket::to_text() of all ranks of the job. Throws PeerError if one is neither an address
+  /// nor a problem.
   Endpoint(MessageSocket socket, const std::vector<std::string>& addresses, EndpointOptions options);
   ~Endpoint() {
     if (loop_) loop_->close();
@@ -51,15 +51,16 @@ class Endpoint {
   const std::string& problem_of(int rank) const { return problems_.at(static_cast<std::size_t>(rank)); }
   /// Starts the event loop with the first call. Throws PeerError if this rank has no socket, and std::system_error.
   EventLoop& open();
-  /// Null before open().
-  EventLoop* get_if_open();
+  /// See EventLoop::close_channel.
+  void close_channel(ClosedChannel closed, bool cancel_sends) noexcept;
 
  private:
   const EndpointOptions options_;
   std::vector<std::optional<EndpointAddress>> addresses_;  // by rank
   std::vector<std::string> problems_;                      // by rank
   std::mutex mutex_;
-  MessageSocket socket_;  // until the loop has it
+  MessageSocket socket_;               // until the loop has it
+  std::vector<ClosedChannel> closed_;  // before there was a loop
   std::shared_ptr<EventLoop> loop_;
 };
 

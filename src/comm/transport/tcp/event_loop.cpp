@@ -47,6 +47,7 @@ void EventLoop::start() {
 
 void EventLoop::run() {
   Lock lock(mutex_);
+  loop_thread_ = std::this_thread::get_id();
   while (!is_finished()) {
     wait_for_events(lock);
     Effects effects{.completions = std::exchange(callbacks_, {}), .replies = {}};
@@ -112,6 +113,7 @@ bool EventLoop::greet(Lock& lock, const ConnectionPtr& connection, Effects& effe
     peer.state = Peer::State::open;
     peer.was_open = true;
     changed_.notify_all();
+    for (const auto& closed : closed_channels_) announce_closed(closed, connection->rank());
     flush(lock, connection->rank(), effects);
     return true;
   }
@@ -193,6 +195,7 @@ bool EventLoop::process_frames(Lock& lock, Connection& connection, Effects& effe
       try {
         if (matcher_.can_accept(*header, connection.rank())) {
           if (!matcher_.on_frame(*header, connection.rank(), connection.body, effects)) return false;
+          if (header->kind == FrameHeader::Kind::withdraw) resume_paused();
           continue;
         }
       } catch (const std::bad_alloc&) {
@@ -242,26 +245,32 @@ void EventLoop::expire(Effects& effects) {
   const auto now = Clock::now();
   if (timed_.empty() || now < next_timer_) return;
   next_timer_ = now + exit_check_interval;
-  const auto has_exited = [&](Message& message) {
+  const auto is_peer_gone = [&](Message& message) {
     const auto peer = peers_.find(message.rank);
     const bool is_open = peer != peers_.end() && peer->second.state == Peer::State::open;
-    if (is_open || !message.peer_has_exited()) {
-      message.exited_since.reset();
+    if (is_open || !message.is_peer_gone || !message.is_peer_gone()) {
+      message.gone_since.reset();
       return false;
     }
-    if (!message.exited_since) message.exited_since = now;
-    return now - *message.exited_since >= in_flight_grace;
+    if (!message.gone_since) message.gone_since = now;
+    return now - *message.gone_since >= in_flight_grace;
   };
   for (const auto& message : timed_) {
-    const bool is_late = *message->deadline <= now;
-    if (!is_late && !has_exited(*message)) {
-      next_timer_ = std::min(next_timer_, *message->deadline);
-      continue;
+    Outcome outcome{.kind = Outcome::Kind::timed_out,
+                    .failure = message->failure_of_peer ? message->failure_of_peer() : nullptr};
+    if (outcome.failure) {
+      outcome.kind = Outcome::Kind::peer_failed;
+    } else if (*message->deadline > now) {
+      if (!is_peer_gone(*message)) {
+        next_timer_ = std::min(next_timer_, *message->deadline);
+        continue;
+      }
+      outcome.kind = Outcome::Kind::exited;
     }
     const auto removal = remove(*message);
     if (removal == Removal::busy) next_timer_ = now + std::chrono::milliseconds(1);
     if (removal != Removal::removed) continue;
-    effects.complete(message, {.kind = is_late ? Outcome::Kind::timed_out : Outcome::Kind::exited, .failure = nullptr});
+    effects.complete(message, std::move(outcome));
     if (message->is_send) to_flush_.insert(message->rank);
   }
 }

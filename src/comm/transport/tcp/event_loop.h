@@ -32,6 +32,12 @@
 
 namespace tutti::comm {
 
+struct ClosedChannel {
+  std::uint64_t channel = 0;
+  std::vector<int> members{};    ///< ranks in the job
+  std::exception_ptr failure{};  ///< of messages of the channel; may be null
+};
+
 /// Ranks are those in the job. Thread safe.
 class EventLoop : public std::enable_shared_from_this<EventLoop> {
  public:
@@ -60,10 +66,9 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   void serve(const std::function<bool()>& is_over, Deadline until);
   /// Lets the thread in serve() call `is_over()` again.
   void interrupt() const { sockets_.wake(); }
-  /// Ends the messages of the channel with `failure`, later ones too, and tells the connected ones among `members`.
-  /// Without `cancel_sends`, sends go on.
-  void close_channel(std::uint64_t channel, const std::vector<int>& members, const std::exception_ptr& failure,
-                     bool cancel_sends);
+  /// Ends the messages of the channel, later ones too, and tells its members, each as soon as it is connected. Without
+  /// `cancel_sends`, sends go on.
+  void close_channel(const ClosedChannel& closed, bool cancel_sends);
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -84,7 +89,6 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
     bool write_again = false;  // the socket may take more bytes than the write in progress finds
     Outcome::Kind failure = Outcome::Kind::disconnected;
   };
-  enum class Removal { removed, absent, busy };
   /// The thread that handles the events of the sockets. It leaves and returns to `none`.
   enum class Handler {
     none,    // the next event wakes the loop's thread
@@ -97,13 +101,14 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   void flush(Lock& lock, int rank, Effects& effects);
   void fail_peer(int rank, Outcome::Kind reason, Effects& effects);
   void fail_outbox(Peer& peer, Effects& effects);
+  void announce_closed(const ClosedChannel& closed, int rank);
   void drop(const ConnectionPtr& connection);
   Removal remove(const Message& message);
   void resume_paused();
   void add_timed(const MessagePtr& message);
-  /// Sends the replies and completes the messages. Releases the lock.
-  void apply(Lock& lock, Effects& effects);
-  void leave_callbacks(std::vector<Effects::Completion>& completions);
+  /// Sends the replies and completes the messages. Releases the lock. `posted` is a message that no other thread knows.
+  void apply(Lock& lock, Effects& effects, const Message* posted = nullptr);
+  void leave_callbacks(std::vector<Effects::Completion>& completions, const Message* posted);
   void wake() const { poller_.wake(); }
 
   // The loop's thread.
@@ -145,8 +150,9 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   std::vector<ConnectionPtr> pending_;                  // those that have not said who they are, the earliest first
   std::vector<ConnectionPtr> ready_;                    // may have more to read
   Handler handler_ = Handler::none;
-  std::thread::id waiter_;                      // the thread in serve()
+  std::thread::id loop_thread_;
   std::vector<Effects::Completion> callbacks_;  // for the loop's thread
+  std::vector<ClosedChannel> closed_channels_;
   std::set<ConnectionPtr> paused_;
   std::set<int> to_flush_;
   std::set<MessagePtr> timed_;  // messages with a deadline

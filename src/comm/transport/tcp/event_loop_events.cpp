@@ -20,10 +20,8 @@ void EventLoop::serve(const std::function<bool()>& is_over, Deadline until) {
   Lock lock(mutex_);
   if (handler_ != Handler::none || stopping_) return;
   set_handler(Handler::waiter);
-  waiter_ = std::this_thread::get_id();
   const auto hand_back = c10::make_scope_exit([&] {
     if (!lock.owns_lock()) lock.lock();
-    waiter_ = {};
     set_handler(Handler::none);
     if (!ready_.empty() || stopping_) wake();
     if (stopping_) changed_.notify_all();

@@ -66,11 +66,11 @@ void EventLoop::post(const MessagePtr& message) {
   if (!message->is_send) {
     matcher_.receive(message, effects);
     resume_paused();
-    return apply(lock, effects);
+    return apply(lock, effects, message.get());
   }
   if (auto reason = matcher_.end_reason(message->channel, message->rank); reason.kind != Outcome::Kind::completed) {
     effects.complete(message, std::move(reason));
-    return apply(lock, effects);
+    return apply(lock, effects, message.get());
   }
   Peer& peer = peers_[message->rank];
   peer.outbox.add(message);
@@ -79,7 +79,7 @@ void EventLoop::post(const MessagePtr& message) {
   } else if (peer.state == Peer::State::open && to_flush_.insert(message->rank).second) {
     wake();
   }
-  apply(lock, effects);
+  apply(lock, effects, message.get());
 }
 
 bool EventLoop::cancel(const MessagePtr& message) {
@@ -93,17 +93,8 @@ bool EventLoop::cancel(const MessagePtr& message) {
   return removal == Removal::removed;
 }
 
-EventLoop::Removal EventLoop::remove(const Message& message) {
-  if (message.is_send) {
-    switch (peers_[message.rank].outbox.remove(message)) {
-      case Outbox::Removal::removed:
-        return Removal::removed;
-      case Outbox::Removal::is_being_written:
-        return Removal::busy;
-      case Outbox::Removal::absent:
-        return Removal::absent;
-    }
-  }
+Removal EventLoop::remove(const Message& message) {
+  if (message.is_send) return peers_[message.rank].outbox.remove(message);
   if (matcher_.remove(message)) return Removal::removed;
   for (const auto& [descriptor, connection] : connections_) {
     Body& body = connection->body;
@@ -121,21 +112,24 @@ EventLoop::Removal EventLoop::remove(const Message& message) {
   return Removal::absent;
 }
 
-void EventLoop::close_channel(std::uint64_t channel, const std::vector<int>& members, const std::exception_ptr& failure,
-                              bool cancel_sends) {
-  const Outcome outcome{.kind = Outcome::Kind::closed, .failure = failure};
+void EventLoop::close_channel(const ClosedChannel& closed, bool cancel_sends) {
+  const Outcome outcome{.kind = Outcome::Kind::closed, .failure = closed.failure};
   Effects effects;
+  std::vector<std::function<bool()>> released;  // destroyed without the lock
   Lock lock(mutex_);
-  if (!matcher_.close_channel(channel, failure, effects)) return;
+  if (!matcher_.close_channel(closed.channel, closed.failure, effects)) return;
+  closed_channels_.push_back(closed);
   std::vector<MessagePtr> begun;
-  const auto in_channel = [&](const Message& message, bool) { return message.channel == channel; };
-  for (const int member : members) {
+  const auto in_channel = [&](const Message& message) { return message.channel == closed.channel; };
+  for (const int member : closed.members) {
     const auto peer = peers_.find(member);
     if (peer == peers_.end()) continue;
-    if (cancel_sends) {
-      for (auto& message : peer->second.outbox.messages(in_channel)) begun.push_back(std::move(message));
+    for (auto& message : peer->second.outbox.messages(in_channel)) {
+      // A send that goes on must not keep the communicator, which has references to this endpoint.
+      if (!cancel_sends) released.push_back(std::exchange(message->is_peer_gone, nullptr));
+      if (cancel_sends) begun.push_back(std::move(message));
     }
-    if (peer->second.connection && peer->second.connection->body.header.channel == channel) {
+    if (peer->second.connection && peer->second.connection->body.header.channel == closed.channel) {
       const Body& body = peer->second.connection->body;
       for (const auto& receive : {body.receive, body.unexpected ? body.unexpected->receive : nullptr}) {
         if (receive) begun.push_back(receive);
@@ -147,17 +141,20 @@ void EventLoop::close_channel(std::uint64_t channel, const std::vector<int>& mem
     for (; removal == Removal::busy; removal = remove(*message)) changed_.wait(lock);
     if (removal == Removal::removed) effects.complete(message, outcome);
   }
-  for (const int member : members) {
+  for (const int member : closed.members) {
     const auto peer = peers_.find(member);
-    if (peer == peers_.end()) continue;
-    const auto state = peer->second.state;
-    if (state != Peer::State::open && state != Peer::State::connecting && state != Peer::State::awaited) continue;
-    peer->second.outbox.add({.kind = FrameHeader::Kind::close, .channel = channel});
+    if (peer == peers_.end() || peer->second.state != Peer::State::open) continue;
+    announce_closed(closed, member);
     flush(lock, member, effects);
   }
   changed_.wait(lock, [&] { return copying_ == 0; });
   resume_paused();
   apply(lock, effects);
+}
+
+void EventLoop::announce_closed(const ClosedChannel& closed, int rank) {
+  if (std::ranges::find(closed.members, rank) == closed.members.end()) return;
+  peers_.at(rank).outbox.add({.kind = FrameHeader::Kind::close, .channel = closed.channel});
 }
 
 void EventLoop::contact(int rank, Effects& effects) {
@@ -208,13 +205,14 @@ void EventLoop::fail_peer(int rank, Outcome::Kind reason, Effects& effects) {
   matcher_.on_disconnect(rank, connection && !connection->is_reading ? connection->body : none, reason, effects);
   if (connection) drop(connection);
   fail_outbox(peer, effects);
+  resume_paused();
   changed_.notify_all();
 }
 
 /// A write in progress does it when it ends.
 void EventLoop::fail_outbox(Peer& peer, Effects& effects) {
   if (peer.outbox.is_writing()) return;
-  for (auto& message : peer.outbox.messages([](const Message&, bool) { return true; }))
+  for (auto& message : peer.outbox.messages([](const Message&) { return true; }))
     effects.complete(std::move(message), {.kind = peer.failure, .failure = nullptr});
   peer.outbox.clear();
 }
@@ -242,7 +240,7 @@ void EventLoop::add_timed(const MessagePtr& message) {
   wake();
 }
 
-void EventLoop::apply(Lock& lock, Effects& effects) {
+void EventLoop::apply(Lock& lock, Effects& effects, const Message* posted) {
   while (!effects.replies.empty()) {
     for (const auto& [rank, header] : std::exchange(effects.replies, {})) {
       Peer& peer = peers_[rank];
@@ -261,7 +259,7 @@ void EventLoop::apply(Lock& lock, Effects& effects) {
     if (completion.message->has_callbacks()) exit_guard.emplace();
   }
   copying_ += copies ? 1 : 0;
-  const bool is_waiter = handler_ == Handler::waiter && waiter_ == std::this_thread::get_id();
+  const bool is_loop_thread = loop_thread_ == std::this_thread::get_id();
   lock.unlock();
   if (copies) {
     for (const auto& [message, outcome, bytes] : completions) {
@@ -271,14 +269,16 @@ void EventLoop::apply(Lock& lock, Effects& effects) {
     --copying_;
     changed_.notify_all();
   }
-  if (is_waiter) leave_callbacks(completions);
+  if (!is_loop_thread) leave_callbacks(completions, posted);
   for (const auto& completion : completions) completion.message->complete(completion.outcome);
 }
 
-/// A callback may call the communicator, which a thread in a call must not do.
-void EventLoop::leave_callbacks(std::vector<Effects::Completion>& completions) {
-  const auto left = std::ranges::stable_partition(
-      completions, [](const Effects::Completion& completion) { return !completion.message->has_callbacks(); });
+/// A callback may call the communicator, which a thread in a call must not do. A message that is being posted has none
+/// so far.
+void EventLoop::leave_callbacks(std::vector<Effects::Completion>& completions, const Message* posted) {
+  const auto left = std::ranges::stable_partition(completions, [&](const Effects::Completion& completion) {
+    return !completion.message->has_callbacks() || completion.message.get() == posted;
+  });
   if (left.empty()) return;
   for (auto& completion : left) completion.bytes = nullptr;  // they have been copied
   const std::lock_guard lock(mutex_);

@@ -14,17 +14,18 @@ namespace tutti::comm {
 /// Thread safe.
 class GroupEndpoint {
  public:
-  /// `group` is the name of the group, equal on its ranks; `global_ranks` are the members' ranks in the job. This rank
-  /// is member `rank`.
-  GroupEndpoint(std::shared_ptr<Endpoint> endpoint, const std::string& group, std::vector<int> global_ranks, int rank);
+  /// `group` is the name of the group, equal on its ranks. This rank is member `rank`.
+  GroupEndpoint(std::shared_ptr<Endpoint> endpoint, const std::string& group, GroupHealth health, int rank);
 
   /// Both throw PeerError if this rank or the peer could not listen.
   void send(RequestPtr request);
   void receive(RequestPtr request);
   /// Receives end with `failure`, later ones too; sends go on unless `cancel_sends`.
-  void close(const std::exception_ptr& failure, bool cancel_sends) noexcept;
+  void close(const std::exception_ptr& failure, bool cancel_sends) noexcept {
+    endpoint_->close_channel({channel_, global_ranks(), failure}, cancel_sends);
+  }
   /// The members' ranks in the job.
-  const std::vector<int>& global_ranks() const { return *global_ranks_; }
+  const std::vector<int>& global_ranks() const { return health_->global_ranks(); }
   /// The messages of a group of `members` of this one, this rank among them.
   std::shared_ptr<GroupEndpoint> of(const std::vector<int>& members, const std::string& group) const;
 
@@ -33,7 +34,7 @@ class GroupEndpoint {
 
   std::shared_ptr<Endpoint> endpoint_;
   std::uint64_t channel_;
-  std::shared_ptr<const std::vector<int>> global_ranks_;
+  std::shared_ptr<const GroupHealth> health_;
   int rank_;
 };
 

@@ -123,8 +123,8 @@ std::shared_ptr<UnexpectedMessage> Matcher::add_unexpected(const FrameHeader& he
   unexpected->id = with_memory ? 0 : header.id;
   if (with_memory) {
     unexpected->memory = std::make_shared_for_overwrite<std::byte[]>(static_cast<std::size_t>(header.bytes));
-    unexpected_bytes_ += header.bytes;
   }
+  unexpected_bytes_ += memory_of(*unexpected);
   channels_[header.channel].unexpected.push_back(unexpected);
   return unexpected;
 }

@@ -40,7 +40,8 @@ struct Body {
 /// Call with the endpoint's mutex held.
 class Matcher {
  public:
-  /// `unexpected_limit`: bytes of messages without a matching receive.
+  static constexpr std::uint64_t entry_bytes = 256;  ///< about what the matcher needs for one message
+  /// `unexpected_limit`: bytes of messages without a matching receive, with those that an entry takes.
   explicit Matcher(std::uint64_t unexpected_limit = std::uint64_t{1} << 30) : unexpected_limit_(unexpected_limit) {}
 
   void receive(MessagePtr message, Effects& effects);
@@ -87,9 +88,12 @@ class Matcher {
   void pull(const FrameHeader& header, int from, MessagePtr receive, Effects& effects);
   void fail_receives(Channel& channel, int from, Outcome::Kind reason, Effects& effects);
   bool has_capacity_for(std::uint64_t bytes) const {
-    return bytes <= unexpected_limit_ - std::min(unexpected_limit_, unexpected_bytes_);
+    return bytes + entry_bytes <= unexpected_limit_ - std::min(unexpected_limit_, unexpected_bytes_);
   }
-  void release(const UnexpectedMessage& unexpected) { unexpected_bytes_ -= unexpected.memory ? unexpected.bytes : 0; }
+  static std::uint64_t memory_of(const UnexpectedMessage& unexpected) {
+    return entry_bytes + (unexpected.memory ? unexpected.bytes : 0);
+  }
+  void release(const UnexpectedMessage& unexpected) { unexpected_bytes_ -= memory_of(unexpected); }
 
   const std::uint64_t unexpected_limit_;
   std::uint64_t unexpected_bytes_ = 0;

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -26,6 +27,7 @@ struct Outcome {
     disconnected,       ///< the connection to the peer has ended, or could not be made
     not_authenticated,  ///< the peer does not know the job's secret
     exited,             ///< the peer exited before it was connected
+    peer_failed,        ///< see `failure`
     mismatch,           ///< the peer's message has `bytes` bytes
     withdrawn,          ///< the sender stopped waiting for the receive
     not_sent,           ///< the endpoint was destroyed before
@@ -33,7 +35,7 @@ struct Outcome {
   Kind kind = Kind::completed;
   int source = any_source;     ///< rank in the job; of a receive that has completed
   std::uint64_t bytes = 0;     ///< of the peer's message, for `mismatch`
-  std::exception_ptr failure;  ///< for `closed`; may be null
+  std::exception_ptr failure;  ///< for `closed`, where it may be null, and for `peer_failed`
 };
 
 /// Ranks are those in the job.
@@ -43,9 +45,6 @@ struct Message {
   virtual void complete(const Outcome& outcome) = 0;
   /// Whether complete() runs code that may call the communicator.
   virtual bool has_callbacks() const { return true; }
-  /// True if the peer is known to have exited. Asked now and then for a message with a deadline, while the peer is not
-  /// connected.
-  virtual bool peer_has_exited() const { return false; }
 
   bool is_send = false;
   int rank = any_source;  ///< the peer
@@ -55,7 +54,11 @@ struct Message {
   std::shared_ptr<const void> owner{};          ///< of the memory
   std::uint64_t eager_bytes = max_eager_bytes;  ///< a longer message is announced
   std::optional<Deadline> deadline{};           ///< at which the endpoint ends the message
-  std::optional<Deadline> exited_since{};       ///< when the exit of the peer was noticed
+  // Asked now and then for a message with a deadline; may be empty.
+  std::function<bool()> is_peer_gone{};                   ///< whether nothing more will come from the peer; asked while
+                                                          ///< the peer is not connected
+  std::function<std::exception_ptr()> failure_of_peer{};  ///< null while the peer is healthy
+  std::optional<Deadline> gone_since{};                   ///< when is_peer_gone() became true
 };
 using MessagePtr = std::shared_ptr<Message>;
 

@@ -95,7 +95,7 @@ bool Outbox::on_refuse(std::uint64_t id, std::uint64_t bytes, Effects& effects) 
   return true;
 }
 
-Outbox::Removal Outbox::remove(const Message& message) {
+Removal Outbox::remove(const Message& message) {
   const auto withdraw = [](const FrameHeader& header) {
     return FrameHeader{
         .kind = FrameHeader::Kind::withdraw, .channel = header.channel, .tag = header.tag, .id = header.id};
@@ -110,7 +110,7 @@ Outbox::Removal Outbox::remove(const Message& message) {
   std::size_t position = 0;
   for (auto frame = frames_.begin(); frame != frames_.end(); ++frame, ++position) {
     if (frame->message.get() != &message) continue;
-    if (position < in_write_) return Removal::is_being_written;
+    if (position < in_write_) return Removal::busy;
     if (frame->sent == 0) {
       if (frame->header.kind == FrameHeader::Kind::payload) frames_.insert(frame, {.header = withdraw(frame->header)});
       frames_.erase(frame);

@@ -13,6 +13,9 @@
 
 namespace tutti::comm {
 
+/// What became of a message that was to be removed; `busy` while its memory is read or written.
+enum class Removal { removed, absent, busy };
+
 /// Call with the endpoint's mutex held.
 class Outbox {
  public:
@@ -38,20 +41,17 @@ class Outbox {
   bool on_pull(std::uint64_t id);
   bool on_refuse(std::uint64_t id, std::uint64_t bytes, Effects& effects);
 
-  enum class Removal { removed, absent, is_being_written };
   /// Forgets the message. The endpoint does not access its memory any more: bytes that must follow are copied.
   Removal remove(const Message& message);
-  /// The messages for which predicate(message, whether some of its bytes may have been written) holds.
+  /// The messages for which predicate(message) holds.
   template <typename Predicate>
   std::vector<MessagePtr> messages(const Predicate& predicate) const {
     std::vector<MessagePtr> found;
-    std::size_t position = 0;
     for (const Frame& frame : frames_) {
-      const bool begun = frame.sent > 0 || position++ < in_write_;
-      if (frame.message && predicate(*frame.message, begun)) found.push_back(frame.message);
+      if (frame.message && predicate(*frame.message)) found.push_back(frame.message);
     }
     for (const auto& [id, message] : announced_) {
-      if (predicate(*message, false)) found.push_back(message);
+      if (predicate(*message)) found.push_back(message);
     }
     return found;
   }

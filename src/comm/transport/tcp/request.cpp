@@ -9,7 +9,8 @@
 namespace tutti::comm {
 
 int Request::member(int global_rank) const {
-  return static_cast<int>(std::ranges::find(*global_ranks, global_rank) - global_ranks->begin());
+  const auto& global_ranks = health->global_ranks();
+  return static_cast<int>(std::ranges::find(global_ranks, global_rank) - global_ranks.begin());
 }
 
 void Request::complete(const Outcome& outcome) {
@@ -51,6 +52,8 @@ std::exception_ptr Request::failure_of(const Outcome& outcome) const {
       return peer_error(" and this rank do not share the job's secret.");
     case Outcome::Kind::exited:
       return peer_error(" exited or disconnected");
+    case Outcome::Kind::peer_failed:
+      return outcome.failure;
     case Outcome::Kind::withdrawn:
       return peer_error(" stopped sending the message at its deadline");
     case Outcome::Kind::mismatch: {

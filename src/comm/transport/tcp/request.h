@@ -5,8 +5,8 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
+#include "comm/health/heartbeat_monitor.h"
 #include "comm/transport/tcp/message.h"
 
 namespace tutti::comm {
@@ -15,16 +15,13 @@ struct Request final : Message {
   std::string description;  ///< "receive (tag 3)"
   int peer = any_source;    ///< rank in the group
   std::chrono::milliseconds timeout{0};
-  /// True if nothing more will come from the peer, as far as this rank knows.
-  std::function<bool()> is_peer_gone;
   std::function<void(int source)> on_completed;  ///< a message has come; `source` is a rank in the group
   /// Called once, with the failure or null. Nothing accesses the memory afterwards.
   std::function<void(std::exception_ptr failure)> mark_completed;
-  /// The ranks of the group in the job. GroupEndpoint sets it.
-  std::shared_ptr<const std::vector<int>> global_ranks;
+  /// Of the ranks of the group. GroupEndpoint sets it.
+  std::shared_ptr<const GroupHealth> health;
 
   void complete(const Outcome& outcome) override;
-  bool peer_has_exited() const override { return is_peer_gone(); }
 
  private:
   std::exception_ptr failure_of(const Outcome& outcome) const;

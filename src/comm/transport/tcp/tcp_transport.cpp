@@ -98,17 +98,13 @@ class TcpTransport final : public Transport, public std::enable_shared_from_this
     return all;
   }
 
+  bool peer_exited(int rank) const override { return health_.has_ended(rank); }
   void throw_if_peers_failed() const override { health_.throw_if_peers_failed(); }
   std::shared_ptr<FailureBoard> failure_board() override { return make_coordinator_failure_board(rendezvous_); }
   // Ends all transfers, here and on the other ranks.
   void close() noexcept override {
     is_closed_ = true;
-    try {
-      if (auto* const loop = endpoint_->get_if_open())
-        loop->close_channel(channel_, health_.global_ranks(), nullptr, true);
-    } catch (const std::exception&) {
-      // Without memory no close frames can be sent; peers see the connections close when the process exits.
-    }
+    endpoint_->close_channel({channel_, health_.global_ranks(), nullptr}, true);
   }
 
  private:

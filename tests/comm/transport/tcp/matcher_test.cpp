@@ -76,7 +76,7 @@ class MatcherTest : public testing::Test {
     EXPECT_TRUE(header.is_valid());
   }
 
-  Matcher matcher{10};
+  Matcher matcher{3 * Matcher::entry_bytes + 10};
   Effects effects;
   Body body_;
 };

@@ -104,9 +104,9 @@ TEST_F(OutboxTest, ARemovedMessageGivesItsMemoryBack) {
   outbox.add(begun);
   outbox.add(waits);
   write(sizeof(FrameHeader) + 3);
-  EXPECT_EQ(outbox.remove(*waits), Outbox::Removal::removed);
-  EXPECT_EQ(outbox.remove(*waits), Outbox::Removal::absent);
-  EXPECT_EQ(outbox.remove(*begun), Outbox::Removal::removed);
+  EXPECT_EQ(outbox.remove(*waits), Removal::removed);
+  EXPECT_EQ(outbox.remove(*waits), Removal::absent);
+  EXPECT_EQ(outbox.remove(*begun), Removal::removed);
   begun->text.assign(begun->text.size(), '-');
   write_all();
   ASSERT_EQ(frames().size(), 1U);
@@ -118,9 +118,9 @@ TEST_F(OutboxTest, AMessageIsNotRemovedDuringItsWrite) {
   const auto message = send("text");
   outbox.add(message);
   const auto parts = outbox.begin_write();
-  EXPECT_EQ(outbox.remove(*message), Outbox::Removal::is_being_written);
+  EXPECT_EQ(outbox.remove(*message), Removal::busy);
   outbox.end_write(0, effects);
-  EXPECT_EQ(outbox.remove(*message), Outbox::Removal::removed);
+  EXPECT_EQ(outbox.remove(*message), Removal::removed);
   EXPECT_TRUE(outbox.is_empty());
 }
 
@@ -148,8 +148,8 @@ TEST_F(OutboxTest, AnAnnouncedMessageThatIsRemovedIsWithdrawn) {
   outbox.add(announced);
   outbox.add(pulled);
   EXPECT_TRUE(outbox.on_pull(2));
-  EXPECT_EQ(outbox.remove(*announced), Outbox::Removal::removed);
-  EXPECT_EQ(outbox.remove(*pulled), Outbox::Removal::removed);
+  EXPECT_EQ(outbox.remove(*announced), Removal::removed);
+  EXPECT_EQ(outbox.remove(*pulled), Removal::removed);
   EXPECT_TRUE(outbox.on_pull(1)) << "the pull and the withdrawal have crossed";
   write_all();
   int withdrawn = 0;

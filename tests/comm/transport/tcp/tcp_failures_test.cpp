@@ -1,5 +1,6 @@
 // Ranks: 2 to 4 processes over TCP. A rank exits, hangs, or does not join.
 #include <ATen/ops/ones.h>
+#include <ATen/ops/zeros_like.h>
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -92,6 +93,19 @@ const RankProgram receives_from_rank_one("tcp_receives_from_rank_one", [] {
   report_failure_of([&] { communicator.receive(at::ones({4}), 1).wait(); });
 });
 
+// More than the sockets hold. The program of rank 0 ends before rank 1 receives all.
+const RankProgram sends_and_ends("tcp_sends_and_ends", [] {
+  const auto communicator = Communicator::connect(read_environment());
+  const auto numbers = at::ones({3'000'000});
+  if (communicator.rank() == 0) {
+    communicator.send(numbers, 1);
+  } else {
+    const auto received = at::zeros_like(numbers);
+    communicator.receive(received, 0).wait();
+    say(received.equal(numbers) ? "received" : "other numbers");
+  }
+});
+
 const RankProgram one_leaves_normally("tcp_one_leaves_normally", [] {
   const auto communicator = Communicator::connect(read_environment(), {.backend = "tcp"});
   if (communicator.rank() == 1) return;
@@ -161,6 +175,19 @@ TEST(TcpFailures, AnExitEndsTheFirstMessageOfTwoRanks) {
   for (int rank = 0; rank < 2; ++rank) ASSERT_TRUE(ranks.wait_for_output(rank, "ready"));
   ranks.send_signal(1, SIGKILL);
   EXPECT_TRUE(ranks.wait_for_output(0, "PeerError [1]"));
+}
+
+TEST(TcpFailures, AMessageOfARankThatIsStoppedEnds) {
+  RankProcesses ranks(receives_from_rank_one, 2);
+  for (int rank = 0; rank < 2; ++rank) ASSERT_TRUE(ranks.wait_for_output(rank, "ready"));
+  ranks.send_signal(1, SIGSTOP);
+  EXPECT_TRUE(ranks.wait_for_output(0, "[1]"));
+  ranks.send_signal(1, SIGKILL);
+  expect_output(ranks.wait()[0], "TimeoutError [1]: receive (tag 0): rank 1 has been stopped for ");
+}
+
+TEST(TcpFailures, ASendThatIsNotWaitedForArrives) {
+  expect_output(run_processes(sends_and_ends, 2)[1], "received");
 }
 
 TEST(TcpFailures, TheRankOfTheCoordinatorIsNamedWhenItExits) {

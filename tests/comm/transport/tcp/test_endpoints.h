@@ -22,8 +22,8 @@ class TestEndpoints {
   /// Once for each rank.
   std::unique_ptr<comm::Endpoint> make(int rank, JobSecretPtr secret = nullptr, bool encrypts = false) {
     return std::make_unique<comm::Endpoint>(
-        std::move(sockets_.at(static_cast<std::size_t>(rank))),
-        addresses_, comm::EndpointOptions{.rank = rank, .secret = std::move(secret), .encrypts = encrypts});
+        std::move(sockets_.at(static_cast<std::size_t>(rank))), addresses_,
+        comm::EndpointOptions{.rank = rank, .secret = std::move(secret), .encrypts = encrypts});
   }
 
  private:

@@ -1,0 +1,95 @@
+// Ranks: event loops in one process. How messages end whose channel is closed or whose peer has failed, and on which
+// thread.
+#include <gtest/gtest.h>
+
+#include <future>
+#include <stdexcept>
+#include <thread>
+
+#include "event_loop_fixture.h"
+
+namespace tutti::test::message_ends_test {
+namespace {
+
+using namespace event_loops;
+
+constexpr std::uint64_t other_channel = channel + 1;
+
+TestMessagePtr in_channel(std::uint64_t number, TestMessagePtr message) {
+  message->channel = number;
+  return message;
+}
+
+// Rank 0 closes the channel before it has a loop, before it is connected, and while it is connected.
+TEST_F(EventLoops, AClosedChannelIsToldToPeersThatConnectLater) {
+  const auto zero = make_endpoint(0);
+  const auto one = make_endpoint(1);
+  const auto two = make_endpoint(2);
+  zero->close_channel({.channel = channel, .members = {0, 1, 2}}, true);
+  zero->open();
+  EXPECT_EQ(post(*one, make_message(false, 0, "----"))->wait(), OutcomeKind::closed_by_peer);
+  zero->close_channel({.channel = other_channel, .members = {0, 1, 2}}, true);
+  for (const auto& rank : {one.get(), two.get()}) {
+    EXPECT_EQ(post(*rank, in_channel(other_channel, make_message(false, 0, "----")))->wait(),
+              OutcomeKind::closed_by_peer);
+  }
+}
+
+TEST_F(EventLoops, AFailureOfThePeerEndsAMessageThatIsInFlight) {
+  const auto zero = make_endpoint(0);
+  const auto one = make_endpoint(1);
+  check_exchange(*zero, *one, 10);
+  std::atomic<bool> has_failed = false;
+  const auto received = make_message(false, 1, "----");
+  received->failure_of_peer = [&]() -> std::exception_ptr {
+    return has_failed ? std::make_exception_ptr(std::runtime_error("stopped")) : nullptr;
+  };
+  post(*zero, received);
+  has_failed = true;
+  EXPECT_EQ(received->wait(), OutcomeKind::peer_failed);
+  check_exchange(*zero, *one, 10);
+}
+
+/// A message whose completion tells its thread, and then waits.
+struct BlockingMessage final : Message {
+  std::promise<std::thread::id> thread;
+  std::promise<void> may_return;
+
+  void complete(const Outcome&) override {
+    thread.set_value(std::this_thread::get_id());
+    may_return.get_future().wait();
+  }
+};
+
+std::shared_ptr<BlockingMessage> blocking_send(int rank, std::string& text) {
+  auto message = std::make_shared<BlockingMessage>();
+  message->is_send = true;
+  message->rank = rank;
+  message->channel = channel;
+  message->memory = std::as_writable_bytes(std::span(text));
+  message->deadline = Clock::now() + 20s;
+  return message;
+}
+
+// While the loop's thread is in a callback, this thread writes an earlier message together with its own.
+TEST_F(EventLoops, CallbacksOfOtherMessagesRunOnTheLoopsThread) {
+  const auto zero = make_endpoint(0);
+  const auto one = make_endpoint(1);
+  check_exchange(*zero, *one, 10);
+  std::string text(100'000, 'x');
+  const auto first = blocking_send(1, text);
+  zero->open().post(first);
+  const auto loop_thread = first->thread.get_future().get();
+  EXPECT_NE(loop_thread, std::this_thread::get_id());
+
+  const auto earlier = blocking_send(1, text);
+  earlier->may_return.set_value();
+  zero->open().post(earlier);
+  auto completed = earlier->thread.get_future();
+  EXPECT_EQ(post(*zero, make_message(true, 1, "now"))->wait(), OutcomeKind::completed);
+  first->may_return.set_value();
+  EXPECT_EQ(completed.get(), loop_thread);
+}
+
+}  // namespace
+}  // namespace tutti::test::message_ends_test
