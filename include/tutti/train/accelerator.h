@@ -167,7 +167,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// and rethrows the exception of that save. Throws as write_checkpoint() does, and UsageError if nothing is prepared
   /// or registered.
   std::filesystem::path save_state(const SaveStateOptions& options = {}, const CallSite& where = CallSite::here());
-  /// Blocks until an asynchronous save is on disk. Every rank must call it. Rethrows the exception of the save.
+  /// Blocks until an asynchronous save is on disk. Ranks need not call it together. Rethrows the exception of the save.
   void wait_for_checkpoint();
   /// Restores the state that save_state() wrote. On the same number of ranks, training continues to the same bits. On
   /// another number, every sample of the epoch is still read once, and the gradients of open windows are distributed
