@@ -108,18 +108,21 @@ class Communicator {
   Work barrier(const CallOptions& call = {}) const;
 
   // Point-to-point messages. Sender and receiver may use different types of devices. Messages and collectives have no
-  // order relative to one another and do not wait for one another. A separate thread sends messages over TCP. The first
-  // message between two ranks connects them.
+  // order relative to one another and do not wait for one another. The first message between two ranks connects them.
+  // Continuations run on the thread tutti-tcp, or on the thread that posts the message. A Work fails with TimeoutError
+  // at its timeout, or when the peer is stopped or unreachable for the heartbeat timeout, and with PeerError when the
+  // peer exits. Both name the peer. It fails with PeerError when the coordinator is lost. The group stays usable.
 
   /// Sends `tensor` to rank `peer`. Messages with the same `tag` (>= 0) arrive in the order of sends. Completes when
   /// the operating system has accepted the bytes. The peer need not have called receive(), unless it already holds 1
-  /// GiB of messages without receives. Throws UsageError if `peer` is not another rank of the group. The Work may fail
-  /// with TimeoutError or PeerError, which name the peer, and with MismatchError; the group stays usable.
+  /// GiB of messages without receives; each counts its bytes and 256 more. Throws UsageError if `peer` is not another
+  /// rank of the group. The Work may fail with MismatchError if the receive expects another number of bytes.
   Work send(at::Tensor tensor, int peer, int tag = 0, const CallOptions& call = {}) const;
   /// Receives the next message of rank `peer` with this `tag` into `tensor`. Fails with MismatchError if the message
   /// has another number of bytes, and drops the message.
   Work receive(at::Tensor tensor, int peer, int tag = 0, const CallOptions& call = {}) const;
-  /// Receives from any other rank. Calls `on_source` with that rank before the Work completes, on another thread.
+  /// Receives from any other rank. Calls `on_source` with that rank before the Work completes, on the thread that runs
+  /// continuations.
   Work receive_from_any(at::Tensor tensor, int tag = 0, std::function<void(int source)> on_source = {},
                         const CallOptions& call = {}) const;
   /// A barrier that has no order relative to other calls. Blocks. Every rank must call it. If ranks do not enter before
