@@ -7,7 +7,7 @@
 
 Checked are: for each heading ### `Struct` the members of that struct in include/tutti, their order and their defaults; that every
 public struct of options has a heading; every environment variable that src/ and cmd/ read or set; every option of `tutti
-launch`.
+launch`; every option of CMake.
 """
 import re
 import sys
@@ -89,6 +89,13 @@ def variables():
     return named - LOGIN
 
 
+def cmake_options():
+    files = [ROOT / "CMakeLists.txt", *(ROOT / "cmake").glob("*.cmake"), *(ROOT / "tests" / "fuzz").glob("CMakeLists.txt"),
+             *(file for folder in ("src", "python", "bench") for file in (ROOT / folder).rglob("CMakeLists.txt"))]
+    text = "".join(file.read_text() for file in files)
+    return set(re.findall(r"\b(?:option|find_path)\((TUTTI_\w+)", text) + re.findall(r"\bset\((TUTTI_\w+) [^)]*\bCACHE\b", text))
+
+
 def launch_options():
     text = (ROOT / "cmd" / "launch_command.cpp").read_text()
     groups = re.findall(r'add_(?:option|flag)\(\s*"([^"]+)"[^;]*?;', text)
@@ -117,6 +124,8 @@ def check():
               if re.search(r"(Options|Plugin|Configuration)$", name) and name not in tables and name not in ELSEWHERE]
     wrong += [f"docs/options.md does not name the variable {name}" for name in sorted(variables())
               if not re.search(rf"\b{name}\b", page)]
+    wrong += [f"docs/options.md does not name the CMake option {name}" for name in sorted(cmake_options())
+              if f"`-D{name}" not in page]
     wrong += [f"docs/options.md does not name the option {name}" for name in sorted(launch_options())
               if not re.search(rf"`[^`]*{re.escape(name)}\b", page)]
     return wrong
@@ -127,6 +136,7 @@ def self_test():
     assert members(body) == [("steps", "1", "How many."), ("device", "", ""), ("fast", "true", "or not")], members(body)
     assert page_tables("### `A`\n| `x` | `1` | y |\n| `z` |  | y |\n") == {"A": [("x", "1"), ("z", "")]}
     assert "--nnodes" in launch_options() and "--machine-rank" in launch_options() and "--announce-port" not in launch_options()
+    assert {"TUTTI_CUDA", "TUTTI_PYTHON_EXECUTABLE", "TUTTI_BUILD_FUZZERS", "TUTTI_GLOO_HEADERS"} <= cmake_options()
     assert "TUTTI_BACKEND" in variables() and "OMPI_MCA_ess_base_jobid" in variables() and "BF16" not in variables()
 
 

@@ -48,13 +48,13 @@ class Communicator {
   Communicator();
 
   /// Joins the job that `environment` describes. Every rank must call it. Throws UsageError (unknown backend, port in
-  /// use) and TimeoutError (the master is unreachable, or the named ranks did not join).
+  /// use) and TimeoutError (the coordinator is unreachable, or the named ranks did not join).
   static Communicator connect(const Environment& environment, const CommunicatorOptions& options = {});
   /// Joins the group of `size` ranks that share `store` (any c10d store), as rank `rank`. Every rank must call it.
-  /// Ranks are on one node if they share the machine and its PID and network namespaces. The group opens its own
-  /// connections to the store. If all ranks connect several groups over one store in the same order, the groups can use
-  /// the store itself; otherwise each group needs a c10d::PrefixStore. Throws UsageError (ranks disagree on size or
-  /// backend), TimeoutError (the named ranks did not join) and PeerError.
+  /// Ranks are on one node if they share the machine and its PID and network namespaces. Several groups may connect
+  /// over one store if all ranks connect them in the same order; otherwise give each group a c10d::PrefixStore of its
+  /// own. The group opens its own connections to the store. Throws UsageError (ranks disagree on size or backend),
+  /// TimeoutError (the named ranks did not join) and PeerError.
   static Communicator connect(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                               const CommunicatorOptions& options = {});
 
@@ -67,18 +67,18 @@ class Communicator {
   /// The name of the backend: "tcp", "encrypted tcp", "mpi", "shared memory + tcp", "threads", "single" and so on.
   const std::string& backend_name() const;
 
-  // Collectives. Tensors must be dense, in CPU memory or on a device of this process; all tensors of a call must be on
-  // one device, of the same type on all ranks. Each element of an output must have memory of its own, which expand()
-  // and unfold() do not give. The caller must not access the tensors until the Work has completed.
+  // Collectives. Every rank must call them. The caller must not access the tensors until the Work has completed.
+  // - Tensors must be dense, in CPU memory or on a device of this process.
+  // - All tensors of a call must be on one device, of the same type on all ranks.
+  // - Elements of an output must not share memory, as they do after expand() or unfold().
   //
   // On a device an operation runs after the work that is queued on the calling thread's current stream. Work::wait()
-  // returns when the last step is queued, and makes the current stream of its thread wait for the result; the host does
-  // not wait for the device. A backend for the device runs the collective there. All other backends use copies in
-  // pinned memory.
+  // makes the current stream of its thread wait for the result; the host does not wait for the device. A backend for
+  // the device runs the collective there. All other backends use copies in pinned memory.
 
-  /// Reduces `tensor` over all ranks, in place. Every rank gets the same bits: the order of additions depends on the
-  /// number of ranks alone, for 5 ranks ((0 + 1) + (2 + 3)) + 4. mean divides the sum by size() and needs a floating
-  /// dtype.
+  /// Reduces `tensor` over all ranks, in place. Every rank gets the same bits. In CPU memory the order of additions
+  /// depends on the number of ranks alone, for 5 ranks ((0 + 1) + (2 + 3)) + 4. `mean` divides the sum by size() and
+  /// needs a floating dtype.
   Work all_reduce(at::Tensor tensor, ReduceOp op = ReduceOp::sum, const CallOptions& call = {}) const;
   /// Writes every rank's `input` (n elements) to `output` (size() * n elements), in rank order.
   Work all_gather(at::Tensor output, at::Tensor input, const CallOptions& call = {}) const;
@@ -107,32 +107,35 @@ class Communicator {
   /// Completes when every rank has called it.
   Work barrier(const CallOptions& call = {}) const;
 
-  // Point-to-point messages of tensors in CPU memory or on a device, as above; sender and receiver may differ in this.
-  // Messages and collectives have no order relative to one another and do not wait for one another. A separate thread
-  // sends messages over TCP connections, which the first messages open.
+  // Point-to-point messages. Sender and receiver may use different types of devices. Messages and collectives have no
+  // order relative to one another and do not wait for one another. The first message between two ranks connects them.
+  // Continuations run on the thread tutti-tcp, or on the thread that posts the message. A Work fails with TimeoutError
+  // at its timeout, or when the peer is stopped or unreachable for the heartbeat timeout, and with PeerError when the
+  // peer exits. Both name the peer. It fails with PeerError when the coordinator is lost. The group stays usable.
 
   /// Sends `tensor` to rank `peer`. Messages with the same `tag` (>= 0) arrive in the order of sends. Completes when
-  /// the operating system has accepted the bytes, also if the peer has not called receive(); beyond 1 GiB of such
-  /// messages only then. Throws UsageError if `peer` is not another rank of the group. The Work may fail with
-  /// TimeoutError or PeerError, which name the peer, and with MismatchError; the group stays usable.
+  /// the operating system has accepted the bytes. The peer need not have called receive(), unless it already holds 1
+  /// GiB of messages without receives; each counts its bytes and 256 more. Throws UsageError if `peer` is not another
+  /// rank of the group. The Work may fail with MismatchError if the receive expects another number of bytes.
   Work send(at::Tensor tensor, int peer, int tag = 0, const CallOptions& call = {}) const;
   /// Receives the next message of rank `peer` with this `tag` into `tensor`. Fails with MismatchError if the message
   /// has another number of bytes, and drops the message.
   Work receive(at::Tensor tensor, int peer, int tag = 0, const CallOptions& call = {}) const;
-  /// Receives from any other rank. Calls `on_source` with that rank before the Work completes, on another thread.
+  /// Receives from any other rank. Calls `on_source` with that rank before the Work completes, on the thread that runs
+  /// continuations.
   Work receive_from_any(at::Tensor tensor, int tag = 0, std::function<void(int source)> on_source = {},
                         const CallOptions& call = {}) const;
-  /// A barrier that names missing ranks and has no order relative to other calls. Blocks. Rank 0 throws a TimeoutError
-  /// that names the first rank that did not enter the barrier, or all such ranks if `wait_for_all`. The other ranks
-  /// then throw a PeerError.
+  /// A barrier that has no order relative to other calls. Blocks. Every rank must call it. If ranks do not enter before
+  /// the timeout, rank 0 throws a TimeoutError that names the first of them, or all of them if `wait_for_all`. The
+  /// other ranks then throw a PeerError.
   void monitored_barrier(bool wait_for_all = false, const CallOptions& call = {}) const;
-  /// Aborts the group: operations in flight and later calls end with an error, on this rank and on the others. `reason`
-  /// becomes the text of the error.
+  /// Aborts the group: operations in flight and later calls end with an error, on this rank and on the others. One rank
+  /// suffices. `reason` becomes the text of the error.
   void abort(const std::string& reason) const;
 
-  /// Returns every rank's `object`, by rank. Objects may differ in length. Blocks.
+  /// Returns every rank's `object`, by rank. Objects may differ in length. Blocks. Every rank must call it.
   std::vector<std::string> all_gather_object(const std::string& object, const CallOptions& call = {}) const;
-  /// Returns the `object` of `root`. Blocks.
+  /// Returns the `object` of `root`. Blocks. Every rank must call it.
   std::string broadcast_object(const std::string& object, int root = 0, const CallOptions& call = {}) const;
 
   /// Returns a group of the ranks that passed the same `color`, ordered by (key, rank); nullopt for a negative color.
@@ -144,9 +147,9 @@ class Communicator {
   Communicator subgroup(const std::vector<int>& ranks, const std::string& name) const;
   /// Returns a group of the same ranks with its own sequence of operations. Every rank must call it.
   Communicator duplicate(const std::string& name) const;
-  /// Returns the duplicate called `name`. The first call makes the duplicate, and every rank must make that call; later
-  /// calls return the same duplicate, which exists as long as this communicator. For callers that share one sequence of
-  /// operations, such as the layers of a model.
+  /// Returns the duplicate called `name`, for callers that share one sequence of operations, such as the layers of a
+  /// model. The first call makes the duplicate; every rank must make that call. The duplicate exists as long as this
+  /// communicator.
   Communicator get_or_duplicate(const std::string& name) const;
 
   /// Whether the communicator is aborted, so that every later call throws.

@@ -20,8 +20,8 @@ struct CommunicatorOptions {
   /// - "hierarchical": shared memory inside nodes, TCP between them. Every node must hold the same number of
   ///   consecutive ranks.
   /// - "mpi": as "auto", with MPI instead of TCP. "mpi_only": MPI without shared memory.
-  /// The following exchange memory of `device`, and use "auto" for everything else. "auto" chooses among them if
-  /// `device` is an accelerator: "nccl" if every rank has a CUDA device of its own and tutti was built for it, else
+  /// The following backends exchange memory of `device`, and use "auto" for everything else. If `device` is an
+  /// accelerator, "auto" is "nccl" where every rank has a CUDA device of its own and tutti was built with NCCL, else
   /// "staged".
   /// - "nccl": NCCL, for CUDA devices. Each rank of a node needs a device of its own.
   /// - "staged": tensors pass through pinned CPU memory and the host's backend. Serves any device, and ranks that share
@@ -33,25 +33,25 @@ struct CommunicatorOptions {
   /// number of devices that the process sees. Unset, or the CPU: the backend is chosen for CPU memory. An Accelerator
   /// sets it to AcceleratorOptions::device.
   std::optional<c10::Device> device = std::nullopt;
-  /// Collectives of tensors on devices of its type use this backend; all other operations use `backend`, which must be
-  /// one for CPU memory.
+  /// A c10d backend of the program. Collectives of tensors on devices of the type device_backend->device use it; all
+  /// other operations use `backend`, which must be one for CPU memory.
   std::optional<C10dBackendFactory> device_backend = std::nullopt;
   /// The timeout of every operation that does not set its own.
   std::chrono::milliseconds timeout = std::chrono::minutes(30);
   /// The timeout of connecting: reaching the coordinator, and waiting for all ranks.
   std::chrono::milliseconds connect_timeout = std::chrono::minutes(5);
-  /// The time after which a process that is stopped, or a node that misses heartbeats, has failed. A log line reports
-  /// it after 2 s. If a program leaves the default, TUTTI_HEARTBEAT_TIMEOUT (seconds) replaces it. A process that exits
-  /// is a failure at once.
+  /// The time after which a process that is stopped, or a node that misses heartbeats, has failed. A log line names the
+  /// process or node after 2 s. If a program leaves the default, TUTTI_HEARTBEAT_TIMEOUT (seconds) replaces it. A
+  /// process that exits has failed at once.
   std::chrono::milliseconds heartbeat_timeout = std::chrono::seconds(15);
-  /// The time after which ranks that wait in calls that other ranks do not make throw MismatchError. During this time
-  /// no rank may have made progress, and no other thread of the program may have used CPU time. A log line reports the
-  /// calls after 2 s. Zero: no error before `timeout`. If a program leaves the default, TUTTI_DEADLOCK_TIMEOUT
-  /// (seconds) replaces it.
+  /// The time after which all ranks throw MismatchError if each of them waits in a call that others do not make. They
+  /// throw only if no rank has made progress and no other thread of the program has used CPU time during this time. A
+  /// log line names the calls after 2 s. Zero: no error before `timeout`. If a program leaves the default,
+  /// TUTTI_DEADLOCK_TIMEOUT (seconds) replaces it.
   std::chrono::milliseconds deadlock_timeout = std::chrono::seconds(15);
-  /// Encrypt what ranks send to each other over TCP: TLS 1.3 with the job's secret (docs/launching.md). If a program
-  /// leaves it false, TUTTI_ENCRYPTION=1 replaces it. Connecting throws UsageError if the job has no secret, if ranks
-  /// disagree, and if MPI or a c10d backend for devices would send messages between nodes.
+  /// Whether messages between ranks over TCP are encrypted: TLS 1.3 with the job's secret (docs/launching.md). If a
+  /// program leaves it false, TUTTI_ENCRYPTION=1 replaces it. Connecting throws UsageError if the job has no secret, if
+  /// ranks disagree, and if MPI or a c10d backend for devices would send messages between nodes.
   bool encryption = false;
 };
 

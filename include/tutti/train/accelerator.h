@@ -1,8 +1,8 @@
 #pragma once
 // The Accelerator: a training loop written for one process runs on any number of ranks. Methods have the names of
-// Hugging Face Accelerate. Every rank runs the same program and must call prepare(), accumulate(), synchronize(),
-// clip_grad_norm_() and wait_for_everyone() in the same order. Not thread safe. The compiler fills in the last argument
-// `where` of some methods, so that messages name the line of the call.
+// Hugging Face Accelerate. Every rank runs the same program. "Every rank must call it" in a method's comment means: in
+// the same order relative to the other such methods. Not thread safe. The compiler fills in the last argument `where`
+// of some methods, so that messages name the line of the call.
 #include <concepts>
 #include <cstdint>
 #include <filesystem>
@@ -46,8 +46,8 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   Accelerator& operator=(const Accelerator&) = delete;
 
   /// Prepares models (module holders or shared_ptrs to modules), optimizers and learning rate schedules, in any number
-  /// and order. A schedule belongs to the optimizer before it. Every rank must call prepare(). Returns a tuple with,
-  /// for each argument:
+  /// and order. A schedule belongs to the optimizer before it. Every rank must call it. Returns a tuple with, for each
+  /// argument:
   /// - the same model, by reference for an lvalue; models are not wrapped;
   /// - a tutti::Optimizer;
   /// - a tutti::Scheduler, or for PlateauOptions a tutti::ReduceLROnPlateau, whose metric is the mean over ranks.
@@ -60,15 +60,15 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   auto prepare(Ts&&... objects);
 
   /// Returns a loader over this rank's shard of `dataset` (torch::data::datasets, or a class with get_batch() and
-  /// size()). A LibTorch loader is not accepted, because its sampler is private. Every rank must call it, with a
-  /// dataset of the same size and the same options: MismatchError otherwise. In a job of several ranks, a loop that
+  /// size()). A LibTorch loader is not accepted, because its sampler is private. Every rank must call it. Throws
+  /// MismatchError if the sizes of the ranks' datasets or their options differ. In a job of several ranks, a loop that
   /// runs a backward pass although nothing is prepared throws UsageError at its next batch.
   template <typename Dataset>
   requires(!StreamDataset<Dataset>) DataLoader<Dataset> data_loader(Dataset dataset,
                                                                     const DataLoaderOptions& options = {},
                                                                     const CallSite& where = CallSite::here());
   /// Returns a loader over a stream: a dataset that returns its next samples and has no known size. Every rank must
-  /// call it, with the same options: MismatchError otherwise.
+  /// call it. Throws MismatchError if the ranks' options differ.
   template <StreamDataset Dataset>
   StreamLoader<Dataset> data_loader(Dataset dataset, const StreamLoaderOptions& options = {},
                                     const CallSite& where = CallSite::here());
@@ -77,7 +77,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// different times. Loops that begin while the scope is open have the same number of batches on every rank: a rank
   /// that has run out of data gets filler batches of its first samples. accumulate() gives a filler batch weight 0 and
   /// backward() multiplies its loss by 0, so a step uses the actual data only. `even_batches` overrides the option of
-  /// the loaders. Every rank must open the scope. Throws UsageError while ranks take local steps (LocalSGD).
+  /// the loaders. Every rank must call it. Throws UsageError while ranks take local steps (LocalSGD).
   JoinScope join_uneven_inputs(std::optional<bool> even_batches = std::nullopt);
   /// True if the current batch is filler: this rank has run out of data.
   bool on_filler_batch() const;
@@ -101,14 +101,17 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   }
 
   /// Opens a scope in which backward passes do not synchronize the model's gradients. Has no effect if `when` is false.
-  /// Throws UsageError for a model that is not prepared, as do the next three methods.
+  /// Throws UsageError for a model that is not prepared.
   NoSyncScope no_sync(detail::ModelRef model, bool when = true);
-  /// Makes the next backward pass synchronize the model's gradients, in any scope. Every rank must call it.
+  /// Makes the next backward pass synchronize the model's gradients, in any scope. Every rank must call it. Throws
+  /// UsageError for a model that is not prepared.
   void trigger_sync_in_backward(detail::ModelRef model);
-  /// Synchronizes the model's gradients now. Every rank must call it.
+  /// Synchronizes the model's gradients now. Every rank must call it. Throws UsageError for a model that is not
+  /// prepared.
   void synchronize(detail::ModelRef model, const CallSite& where = CallSite::here());
-  /// Discards the model's pending gradients and their weights, as if the window had not begun. Call it if a loop ends
-  /// within a window, or skips a batch that all ranks agreed to skip. Either all ranks or none must call it.
+  /// Discards the gradients of the model's open window and their weights, as if the window had not begun. Call it if a
+  /// loop ends within a window, or skips a batch that all ranks agreed to skip. Every rank must call it. Throws
+  /// UsageError for a model that is not prepared.
   void discard_accumulation(detail::ModelRef model);
 
   /// Opens a scope in which forward passes and losses run in the precision AcceleratorOptions::mixed_precision, on the
@@ -125,8 +128,8 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
 
   /// Runs loss.backward(). Outside accumulate() the loss is first divided by gradient_accumulation_steps, as in
   /// Accelerate; inside, the window's mean replaces the division. With fp16 the loss is scaled, and the synchronization
-  /// unscales the gradients. Throws UsageError for a forward pass outside autocast() if mixed precision is set, and on
-  /// several ranks if nothing is prepared.
+  /// unscales the gradients. Every rank must call it if the pass synchronizes. Throws UsageError for a forward pass
+  /// outside autocast() if mixed precision is set, and on several ranks if nothing is prepared.
   void backward(const at::Tensor& loss, const CallSite& where = CallSite::here());
 
   /// Synchronizes gradients that are not synchronized yet, clips their total norm to `max_norm`, and returns the norm
@@ -137,14 +140,14 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   std::optional<LateValue> clip_grad_norm_(const std::vector<at::Tensor>& parameters, double max_norm,
                                            double norm_type = 2.0, bool error_if_nonfinite = false,
                                            const CallSite& where = CallSite::here());
-  /// Does the same for all parameters of the model.
+  /// Does the same for all parameters of the model. Every rank must call it.
   std::optional<LateValue> clip_grad_norm_(detail::ModelRef model, double max_norm, double norm_type = 2.0,
                                            bool error_if_nonfinite = false, const CallSite& where = CallSite::here());
   /// Clamps every element of the gradients to [-clip_value, clip_value], under the conditions of clip_grad_norm_().
   /// Every rank must call it. Returns false before the last micro-batch of a window.
   bool clip_grad_value_(const std::vector<at::Tensor>& parameters, double clip_value,
                         const CallSite& where = CallSite::here());
-  /// Does the same for all parameters of the model.
+  /// Does the same for all parameters of the model. Every rank must call it.
   bool clip_grad_value_(detail::ModelRef model, double clip_value, const CallSite& where = CallSite::here());
 
   /// The current loss scale; 1 without fp16.
@@ -158,24 +161,25 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// Does the same for a shared object. The Accelerator keeps a reference to it.
   void register_for_checkpointing(const std::string& name, std::shared_ptr<Stateful> object);
 
-  /// Writes a checkpoint: prepared models, optimizers and schedules, the loss scaler, positions of loaders, pending
-  /// gradients, each rank's random state, and registered objects. Returns the folder of the checkpoint. Every rank must
-  /// call it, between backward passes. First waits for the previous asynchronous save and rethrows the exception of
-  /// that save. Throws as write_checkpoint() does, and UsageError if nothing is prepared or registered.
+  /// Writes a checkpoint: prepared models, optimizers and schedules, the loss scaler, positions of loaders, the
+  /// gradients of open windows, each rank's random state, and registered objects. Returns the folder of the checkpoint.
+  /// Every rank must call it. Must be called between backward passes. First waits for the previous asynchronous save
+  /// and rethrows the exception of that save. Throws as write_checkpoint() does, and UsageError if nothing is prepared
+  /// or registered.
   std::filesystem::path save_state(const SaveStateOptions& options = {}, const CallSite& where = CallSite::here());
-  /// Blocks until an asynchronous save is on disk. Rethrows its exception.
+  /// Blocks until an asynchronous save is on disk. Ranks need not call it together. Rethrows the exception of the save.
   void wait_for_checkpoint();
   /// Restores the state that save_state() wrote. On the same number of ranks, training continues to the same bits. On
-  /// another number, every sample of the epoch is still read once, and pending gradients are distributed over the new
-  /// ranks. The program must have prepared the objects that were saved, in any order: models are matched by their
-  /// classes, and optimizers, schedules and windows by the names of their parameters, where these differ. A saved
-  /// loader that the program does not have is left out, with a warning if it was within an epoch. Every rank must call
-  /// it. If a part does not match, all ranks throw CheckpointError with the part's name, and no state is changed on any
-  /// rank.
+  /// another number, every sample of the epoch is still read once, and the gradients of open windows are distributed
+  /// over the new ranks. The program must have prepared the objects that were saved, in any order: models are matched
+  /// by their classes, and optimizers, schedules and windows by the names of their parameters, where these differ. A
+  /// saved loader that the program does not have is left out, with a warning if it was within an epoch. Every rank must
+  /// call it. If a part does not match, all ranks throw CheckpointError with the part's name, and no state is changed
+  /// on any rank.
   CheckpointInfo load_state(const std::filesystem::path& folder, const CallSite& where = CallSite::here());
-  /// Loads the newest whole checkpoint with an automatic name. All ranks skip a checkpoint that has a missing or
+  /// Loads the newest complete checkpoint with an automatic name. All ranks skip a checkpoint that has a missing or
   /// damaged file on any of them, with a warning that names the file. Returns nullopt and changes nothing if there is
-  /// none. Throws CheckpointError if there are checkpoints and none is whole. Every rank must call it. Throws as
+  /// no checkpoint. Every rank must call it. Throws CheckpointError if there are checkpoints and none is complete, as
   /// load_state() does, and UsageError without a project folder.
   std::optional<CheckpointInfo> load_latest_state(const CallSite& where = CallSite::here());
 
@@ -214,7 +218,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   bool is_local_main_process() const { return local_process_index() == 0; }
   /// True on the highest rank.
   bool is_last_process() const { return rank() + 1 == num_processes(); }
-  /// A barrier: blocks until every rank has called it.
+  /// A barrier: blocks until every rank has called it. Every rank must call it.
   void wait_for_everyone(const CallSite& where = CallSite::here()) const;
   /// Releases the prepared models and optimizers and every loader. The loss scaler, registered objects and trackers
   /// stay. Memory is freed once the program has released its models and optimizers too. Every rank must call it. A rank
