@@ -209,7 +209,7 @@ TEST_F(MatcherTest, APulledMessageThatIsWithdrawnLeavesItsMemory) {
 
 class FullMatcherTest : public MatcherTest {
  protected:
-  FullMatcherTest() { deliver(9, 9, "0123456789"); }
+  FullMatcherTest() { deliver(9, 9, std::string(2 * Matcher::entry_bytes + 10, 'x')); }
   void deliver(int source, std::uint64_t tag, const std::string& text) {
     auto body = begin(source, tag, text.size());
     fill(body, source, text.c_str());
