@@ -1,12 +1,13 @@
 // Recipes of Accelerate programs beyond the plain loop, one function each (docs/guides/from_accelerate.md).
 //
-//   tutti launch -n 2 -- guide_from_accelerate
+//   tutti launch -n 2 -- guide_from_accelerate [FILE of the model with tied weights, to write]
 #include <ATen/Parallel.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
+#include <tutti/checkpoint/model_file.h>
 #include <tutti/comm/communicator.h>
 #include <tutti/train/accelerator.h>
 #include <tutti/train/local_sgd.h>
@@ -113,15 +114,13 @@ void freezing(const tutti::Communicator& communicator) {
 
 /// The embedding and the last layer of a language model share one tensor.
 struct TiedImpl : torch::nn::Module {
-  TiedImpl() { output->weight = embedding->weight; }
-  at::Tensor forward(const at::Tensor& tokens) { return output->forward(embedding->forward(tokens)); }
+  at::Tensor forward(const at::Tensor& tokens) { return torch::linear(embedding->forward(tokens), embedding->weight); }
 
   torch::nn::Embedding embedding = register_module("embedding", torch::nn::Embedding(32, 8));
-  torch::nn::Linear output = register_module("output", torch::nn::Linear(torch::nn::LinearOptions(8, 32).bias(false)));
 };
 TORCH_MODULE(Tied);
 
-void tied_weights(const tutti::Communicator& communicator) {
+void tied_weights(const tutti::Communicator& communicator, const std::string& file) {
   tutti::Accelerator accelerator(on(communicator, "tied weights"));
   torch::manual_seed(1);
   Tied net;
@@ -135,6 +134,7 @@ void tied_weights(const tutti::Communicator& communicator) {
     optimizer.zero_grad();
   }
   say(accelerator, "tied weights, loss", loss.item<double>());
+  if (!file.empty() && accelerator.is_main_process()) tutti::save_model(*model, file);
 }
 
 /// An embedding with sparse gradients, which hold the used rows. SGD and Adagrad accept them without weight decay.
@@ -196,14 +196,14 @@ void local_then_synchronous(const tutti::Communicator& communicator) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
   try {
     at::set_num_threads(1);
     const auto communicator = tutti::Communicator::connect(tutti::read_environment());
     several_models(communicator);
     early_break(communicator);
     freezing(communicator);
-    tied_weights(communicator);
+    tied_weights(communicator, argc > 1 ? argv[1] : "");
     sparse_embedding(communicator);
     plateau(communicator);
     local_then_synchronous(communicator);

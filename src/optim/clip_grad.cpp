@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <unordered_set>
 
 #include "device/foreach.h"
 #include "optim/sum_of_squares.h"
@@ -17,12 +18,14 @@ namespace tutti {
 
 namespace {
 
-/// Returns the gradients; of a sparse gradient, its values. Writing to these values changes the gradient.
+/// Returns the gradients; of a sparse gradient, its values. Writing to these values changes the gradient. The gradient
+/// of a parameter that is listed twice occurs once.
 std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& parameters) {
   std::vector<at::Tensor> grads;
+  std::unordered_set<const at::TensorImpl*> seen;
   for (const at::Tensor& parameter : parameters) {
     at::Tensor& grad = parameter.mutable_grad();
-    if (!grad.defined()) continue;
+    if (!grad.defined() || !seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
     if (grad.layout() == at::kSparse && !grad.is_coalesced()) grad = grad.coalesce();
     grads.push_back(grad.layout() == at::kSparse ? grad.values() : grad);
   }

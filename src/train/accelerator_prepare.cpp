@@ -77,6 +77,18 @@ std::vector<NamedParameter> listed_once(const std::vector<NamedParameter>& param
   return once;
 }
 
+/// The warning about an optimizer that lists a parameter twice; empty for any other.
+std::string warning_of_repeats(const std::vector<NamedParameter>& listed) {
+  std::set<const at::TensorImpl*> seen;
+  for (const NamedParameter& parameter : listed) {
+    if (seen.insert(parameter.tensor.unsafeGetTensorImpl()).second) continue;
+    return "prepare(): the optimizer lists the parameter '" + parameter.name +
+           "' twice, so each step changes it twice, as in LibTorch. parameters() lists a tensor under each of its "
+           "names. To step it once, construct the optimizer from the tensors of named_parameters_of(*model)";
+  }
+  return "";
+}
+
 /// Whether an entry of ignored_parameters names this parameter, or a module above it.
 bool is_named_by(const NamedParameter& parameter, const std::string& entry) {
   return parameter.name == entry || parameter.name.starts_with(entry + ".");
@@ -172,6 +184,9 @@ Optimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer
   const auto is_this = [&optimizer](const Optimizer& one) { return &one.inner() == optimizer.get(); };
   const auto known = std::ranges::find_if(state_->optimizers, is_this);
   const bool again = known != state_->optimizers.end();
+  if (const std::string warning = warning_of_repeats(listed); !again && !warning.empty() && is_main_process()) {
+    state_->logger.warning(warning);
+  }
   if (again && !known->reducer()->is_idle()) {
     throw UsageError("prepare() of an optimizer in the middle of its step: call it after step() and zero_grad()");
   }

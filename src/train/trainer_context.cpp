@@ -19,6 +19,7 @@
 #include "train/stop_signal.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/internal_call.h"
+#include "tutti/sync/distributed_data_parallel.h"
 #include "tutti/tracking/tensorboard_tracker.h"
 
 namespace tutti {
@@ -356,14 +357,16 @@ LateValue TrainerContext::weight_norm() const {
   const at::NoGradGuard no_grad;
   double squares = 0;
   std::vector<at::Tensor> on_devices;
-  for (const at::Tensor& parameter : module_->parameters()) {
+  for (const NamedParameter& named : named_parameters_of(*module_)) {
+    const at::Tensor& parameter = named.tensor;
     if (!parameter.requires_grad()) continue;
     if (devices::is_accelerator(parameter.device())) {
       on_devices.push_back(parameter.detach());
       continue;
     }
-    const double norm =
-        at::linalg_vector_norm(parameter, 2, at::OptionalIntArrayRef(), false, at::kDouble).item<double>();
+    // linalg_vector_norm() refuses a real dtype for complex numbers.
+    const at::Tensor sizes = parameter.is_complex() ? parameter.abs() : parameter;
+    const double norm = at::linalg_vector_norm(sizes, 2, at::OptionalIntArrayRef(), false, at::kDouble).item<double>();
     squares += norm * norm;
   }
   if (on_devices.empty()) return std::sqrt(squares);

@@ -13,6 +13,7 @@
 #include "data/data_files.h"
 #include "examples/programs.h"
 #include "support/temporary_folder.h"
+#include "tutti/checkpoint/safetensors.h"
 #include "tutti/optim/schedules.h"
 
 namespace tutti::test::guides_test {
@@ -132,7 +133,9 @@ TEST(Guides, SeveralMachinesSurvivesAKilledRank) {
 
 TEST(Guides, FromAcceleratesRecipesWork) {
   for (const int ranks : {1, 2}) {
-    const auto finished = run(program("guide_from_accelerate", ranks));
+    const TemporaryFolder folder;
+    const auto file = folder.path() / "tied.safetensors";
+    const auto finished = run(program("guide_from_accelerate", ranks, file.string()));
     ASSERT_EQ(finished.exit_code, 0) << finished.output;
     EXPECT_EQ(number_after("early break, batches", finished.output), 6);
     EXPECT_EQ(number_after("frozen, first layer moved by", finished.output.substr(0, finished.output.find("unfrozen"))),
@@ -141,6 +144,10 @@ TEST(Guides, FromAcceleratesRecipesWork) {
     EXPECT_LT(number_after("several models, generator's loss", finished.output), 1);
     EXPECT_NEAR(number_after("plateau, rate", finished.output), 0.05 / 8, 1e-6);
     EXPECT_LT(number_after("local, then synchronous, loss", finished.output), 0.5);
+    // The file has the trained tensor, under one name.
+    const auto saved = load_safetensors(file);
+    ASSERT_EQ(saved.tensors.size(), 1U);
+    EXPECT_TRUE(saved.tensors.contains("embedding.weight")) << saved.tensors.begin()->first;
   }
 }
 

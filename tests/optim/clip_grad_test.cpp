@@ -39,6 +39,15 @@ TEST(ClipGradNorm, ScalesTheJointNormDownAndReturnsTheNormBefore) {
   EXPECT_NEAR(parameters[1].grad().item<float>(), 0.8, 1e-6);
 }
 
+// LibTorch lists the parameters of a layer with two names twice.
+TEST(ClipGradNorm, CountsAndScalesAParameterThatIsListedTwiceOnce) {
+  auto parameters = parameters_with_gradients({at::full({1}, 3.0F), at::full({1}, 4.0F)});
+  parameters.push_back(parameters.front());
+  EXPECT_DOUBLE_EQ(clip_grad_norm(parameters, 1.0), 5.0);
+  EXPECT_NEAR(parameters[0].grad().item<float>(), 0.6, 1e-6);
+  EXPECT_NEAR(parameters[1].grad().item<float>(), 0.8, 1e-6);
+}
+
 TEST(ClipGradNorm, DoesNotChangeSmallGradients) {
   const auto parameters = parameters_with_gradients({at::full({2}, 0.25F)});
   clip_grad_norm(parameters, 1.0);

@@ -35,11 +35,11 @@ struct Run {
     optimizer.step();
     optimizer.zero_grad();
   }
-  /// One process steps on the last `steps` micro-batches of all ranks.
-  void step_alone(bool weighted) {
+  /// One process steps on the last `count` micro-batches of all ranks.
+  void step_alone(bool weighted, std::int64_t count = steps) {
     double total = 0;
-    for (std::int64_t i = ranks * (passes - steps); i < ranks * passes; ++i) total += weighted ? weight_of(i) : 1;
-    for (std::int64_t i = ranks * (passes - steps); i < ranks * passes; ++i) {
+    for (std::int64_t i = ranks * (passes - count); i < ranks * passes; ++i) total += weighted ? weight_of(i) : 1;
+    for (std::int64_t i = ranks * (passes - count); i < ranks * passes; ++i) {
       (loss(alone, i) * (weighted ? weight_of(i) : 1) / total).backward();
     }
     alone_optimizer.step();
@@ -93,6 +93,24 @@ const RankCase between_scopes("abandon_between_scopes", [](const Communicator& c
 });
 TEST(DiscardAccumulation, BetweenScopesItDropsGradientsWeightsAndTheCountOfScopes) {
   between_scopes.everywhere();
+}
+
+// As in Accelerate, whose zero_grad() does not reset the count of micro-batches.
+const RankCase zero_grad_between_scopes("zero_grad_between_scopes", [](const Communicator& communicator) {
+  Run run(communicator);
+  for (const int broken_off : {0, 1, 2, 0, 2}) {
+    for (int scope = 0; scope < broken_off; ++scope) run.micro_batch();
+    run.optimizer.zero_grad();
+    for (std::int64_t scope = broken_off; scope < steps; ++scope) {
+      run.micro_batch();
+      EXPECT_EQ(run.accelerator.sync_gradients(), scope == steps - 1) << "the count of scopes continues";
+    }
+    run.step_alone(true, steps - broken_off);
+    run.expect_equal();
+  }
+});
+TEST(DiscardAccumulation, ZeroGradBetweenScopesDropsGradientsAndWeightsButNotTheCountOfScopes) {
+  zero_grad_between_scopes.everywhere();
 }
 
 // The loop discards the window within a scope: in an earlier scope of the window, or in the last one, whose gradients

@@ -12,9 +12,9 @@ namespace tutti {
 
 /// Scales the gradients of `parameters` so that their joint norm is at most `max_norm`, as
 /// torch.nn.utils.clip_grad_norm_. Returns the norm before scaling. Complex elements count by their absolute values,
-/// undefined gradients as zero; `norm_type` may be infinity. A norm that is NaN changes no gradient. Throws UsageError
-/// for max_norm < 0 or norm_type <= 0. With `error_if_nonfinite`, throws UsageError for a norm that is NaN or infinite,
-/// and changes no gradient.
+/// undefined gradients as zero, and a parameter that is listed twice once; `norm_type` may be infinity. A norm that is
+/// NaN changes no gradient. Throws UsageError for max_norm < 0 or norm_type <= 0. With `error_if_nonfinite`, throws
+/// UsageError for a norm that is NaN or infinite, and changes no gradient.
 ///
 /// On the CPU, sums are double. On an accelerator they are float, or double if a gradient is, and the factor is rounded
 /// to each gradient's dtype. If all gradients are on accelerators, the host waits for them only when the norm is read,

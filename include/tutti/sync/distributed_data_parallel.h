@@ -39,7 +39,8 @@ void replicate_module(const torch::nn::Module& module, const Communicator& commu
 
 /// Synchronizes the gradients of one model. After each backward pass that did not run under no_sync(), .grad holds the
 /// mean over ranks of the sum over the passes since zero_grad(). Works with any optimizer. Gradients are synchronized
-/// until this object is destroyed.
+/// until this object is destroyed. Buffers (BatchNorm's statistics) are broadcast in the constructor only, unlike with
+/// PyTorch's broadcast_buffers; AcceleratorOptions::buffer_sync synchronizes them at every step.
 class DistributedDataParallel {
  public:
   /// Compares the model's structure across ranks, broadcasts parameters and buffers from rank 0 and attaches hooks to

@@ -10,6 +10,7 @@
 #include "device/devices.h"
 #include "device/foreach.h"
 #include "tutti/core/error.h"
+#include "tutti/sync/distributed_data_parallel.h"
 #include "tutti/train/trainer_context.h"
 
 namespace tutti {
@@ -18,8 +19,8 @@ namespace {
 
 std::map<std::string, at::Tensor> copy_parameters(const torch::nn::Module& model) {
   std::map<std::string, at::Tensor> copies;
-  for (const auto& parameter : model.named_parameters())
-    copies.emplace(parameter.key(), parameter.value().detach().clone());
+  for (const NamedParameter& parameter : named_parameters_of(model))
+    copies.emplace(parameter.name, parameter.tensor.detach().clone());
   return copies;
 }
 
@@ -66,15 +67,15 @@ void Ema::on_optimizer_step_end(TrainerContext& trainer) {
   const double warm = options_.warmup ? static_cast<double>(1 + steps_) / static_cast<double>(10 + steps_) : 1.0;
   const double weight = 1 - std::min(options_.decay, warm);
   std::vector<at::Tensor> averages, values;  // on accelerators
-  for (const auto& parameter : trainer.model().named_parameters()) {
-    at::Tensor& average = average_.at(parameter.key());
-    if (!average.is_floating_point()) {
-      average.copy_(parameter.value());
+  for (const NamedParameter& parameter : named_parameters_of(trainer.model())) {
+    at::Tensor& average = average_.at(parameter.name);
+    if (!average.is_floating_point() && !average.is_complex()) {
+      average.copy_(parameter.tensor);
     } else if (devices::is_accelerator(average.device())) {
       averages.push_back(average);
-      values.push_back(parameter.value());
+      values.push_back(parameter.tensor);
     } else {
-      average.lerp_(parameter.value(), weight);
+      average.lerp_(parameter.tensor, weight);
     }
   }
   for (const auto& group : devices::by_device_and_dtype(averages)) {
@@ -93,16 +94,16 @@ void Ema::on_evaluate_end(TrainerContext& trainer, const Scalars& /*results*/) {
 void Ema::swap(torch::nn::Module& model) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> averages, values;  // on accelerators
-  for (auto& parameter : model.named_parameters()) {
-    const auto average = average_.find(parameter.key());
+  for (const NamedParameter& parameter : named_parameters_of(model)) {
+    const auto average = average_.find(parameter.name);
     if (average == average_.end()) continue;
-    if (devices::is_accelerator(parameter.value().device())) {
+    if (devices::is_accelerator(parameter.tensor.device())) {
       averages.push_back(average->second);
-      values.push_back(parameter.value());
+      values.push_back(parameter.tensor);
       continue;
     }
-    const at::Tensor before = parameter.value().clone();
-    parameter.value().copy_(average->second);
+    const at::Tensor before = parameter.tensor.clone();
+    parameter.tensor.copy_(average->second);
     average->second.copy_(before);
   }
   devices::swap_values(values, averages);

@@ -36,7 +36,7 @@ class Ema final : public Callback {
   void on_evaluate_start(TrainerContext& trainer) override;
   void on_evaluate_end(TrainerContext& trainer, const Scalars& results) override;
 
-  /// The averages by parameter name; empty before fit().
+  /// The averages by parameter name; empty before fit(). A parameter with several names appears under the first.
   const std::map<std::string, at::Tensor>& average() const { return average_; }
   /// Swaps the model's parameters and the average. A second call restores them.
   void swap(torch::nn::Module& model);
