@@ -183,8 +183,10 @@ CheckpointInfo Accelerator::State::load(const std::filesystem::path& folder) {
   try {
     checkpoint::on_all_ranks(prepare_communicator, "load_state", [&] {
       const auto load_part = [&](const SavedParts::Part& part, bool from_this_rank) {
-        load_one(part.save, part.load,
-                 from_this_rank ? saved.per_rank.at(rank()).part(*part.saved_name) : saved.shared.at(*part.saved_name));
+        StateDict state;
+        if (from_this_rank) state = saved.per_rank.at(rank()).part(*part.saved_name);
+        // Earlier versions saved registered objects on rank 0 only.
+        load_one(part.save, part.load, state.empty() ? saved.shared.at(*part.saved_name) : state);
       };
       for (const SavedParts::Part& part : parts.all) {
         if (part.early) load_part(part, true);

@@ -22,10 +22,12 @@ void Accelerator::free_memory() {
   state_->ignored.clear();
   state_->schedulers.clear();
   state_->optimizers.clear();
+  // Destroys the communicators of gradients and buffers, so that ranks that wait on them for this rank fail at once.
+  state_->buffer_communicator.reset();
   state_->reducers.clear();
   state_->models.clear();
   state_->loaders.clear();
-  // Destroys the loaders' communicator, so that ranks that wait on it for this rank fail at once.
+  // The same for the loaders' communicator.
   state_->loader_agreement = {};
   state_->sync_gradients = true;
 }

@@ -162,7 +162,7 @@ struct Accelerator::State {
   std::unique_ptr<CheckpointWriter> writer;
   /// On the main process: the run of the checkpoints. Unset until a checkpoint is saved or loaded.
   std::optional<std::string> run;
-  std::optional<Communicator> buffer_communicator;  // made with the first model that has buffers
+  std::optional<Communicator> buffer_communicator;  // since a prepared model has buffers
   std::vector<std::unique_ptr<Tracker>> trackers;   // on the main process
   /// Those of `trackers` that write to the project's folder: one of each, however often runs start.
   Tracker* project_metrics = nullptr;

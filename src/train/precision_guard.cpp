@@ -4,7 +4,9 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
+#include <string_view>
 #include <typeinfo>
 #include <utility>
 
@@ -14,12 +16,30 @@ namespace tutti {
 
 namespace {
 
-/// True if the graph of this thread's backward pass contains a dtype conversion, as autocast inserts.
-bool graph_holds_a_cast() {
+using torch::autograd::Node;
+
+/// Prefixes of the names of backward nodes: those of the operators that autocast computes in the lower precision on
+/// every device that has them (lower_precision_fp in LibTorch's autocast_mode). The CPU's autocast does not cast mv().
+constexpr std::array<std::string_view, 17> lower_precision_nodes{
+    "AddbmmBackward", "AddmmBackward",  "BaddbmmBackward", "BmmBackward",      "ConvTbcBackward",   "Convolution",
+    "CudnnRnn",       "LinearBackward", "MatmulBackward",  "MiopenRnn",        "MkldnnConvolution", "MkldnnLinear",
+    "MkldnnRnnLayer", "MmBackward",     "PreluKernel",     "ScaledDotProduct", "ThnnFused"};
+
+/// A conversion of a dtype, as autocast inserts.
+bool is_cast(const Node* node) {
+  return typeid(*node) == typeid(torch::autograd::generated::ToCopyBackward0);
+}
+
+bool needs_cast(const Node* node) {
+  const std::string name = node->name();
+  return std::ranges::any_of(lower_precision_nodes,
+                             [&name](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+/// True if autocast would have inserted a cast into the graph of this thread's backward pass, and there is none.
+bool graph_lacks_a_cast() {
   const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
-  return nodes != nullptr && std::ranges::any_of(*nodes, [](const torch::autograd::Node* node) {
-           return typeid(*node) == typeid(torch::autograd::generated::ToCopyBackward0);
-         });
+  return nodes != nullptr && std::ranges::none_of(*nodes, is_cast) && std::ranges::any_of(*nodes, needs_cast);
 }
 
 }  // namespace
@@ -40,7 +60,7 @@ void PrecisionGuard::check(bool weighs_nothing) {
         "loss.backward() with mixed precision fp16: small gradients underflow unless the loss is scaled. "
         "Use accelerator.backward(loss)");
   }
-  if (!std::exchange(autocast_opened_, false) && !graph_holds_a_cast()) {
+  if (!std::exchange(autocast_opened_, false) && graph_lacks_a_cast()) {
     throw UsageError("mixed precision is " + name +
                      ", but this forward pass ran in full precision: compute the forward pass "
                      "and the loss inside accelerator.autocast()");

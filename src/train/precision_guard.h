@@ -24,8 +24,9 @@ class PrecisionGuard {
   };
 
   /// Must be called on a thread that runs a backward pass. Throws UsageError for an unscaled loss under fp16. Throws it
-  /// for a graph made without autocast: it has no cast, and no autocast scope was opened since the last backward pass.
-  /// Throws it also for an unscaled loss of a filler batch (see join_uneven_inputs()).
+  /// for a graph made without autocast: it has an operator that autocast computes in the lower precision, but no cast,
+  /// and no autocast scope was opened since the last backward pass. Throws it also for an unscaled loss of a filler
+  /// batch (see join_uneven_inputs()).
   void check(bool weighs_nothing = false);
 
  private:

@@ -194,7 +194,7 @@ Accelerator::State::SavedParts Accelerator::State::saved_parts() {
     parts.all.push_back(std::move(part));
   };
   if (scaler) add_unique("scaler", SavedParts::part_of(scaler), is_local);
-  for (const NamedObject& one : registered) add_unique("object_" + one.name, SavedParts::part_of(one.object), false);
+  for (const NamedObject& one : registered) add_unique("object_" + one.name, SavedParts::part_of(one.object), is_local);
   for (const NamedObject& one : per_rank) {
     SavedParts::Part part = SavedParts::part_of(one.object);
     part.per_rank = part.early = true;

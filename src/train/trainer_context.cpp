@@ -46,6 +46,21 @@ bool due(std::int64_t step, std::int64_t every) {
   return every > 0 && step % every == 0;
 }
 
+/// Sets a model to evaluation mode until destruction.
+class EvaluationMode {
+ public:
+  explicit EvaluationMode(torch::nn::Module& model) : model_(model), was_training_(model.is_training()) {
+    model_.eval();
+  }
+  ~EvaluationMode() { model_.train(was_training_); }
+  EvaluationMode(const EvaluationMode&) = delete;
+  EvaluationMode& operator=(const EvaluationMode&) = delete;
+
+ private:
+  torch::nn::Module& model_;
+  bool was_training_;
+};
+
 }  // namespace
 
 StateDict TrainerContext::Progress::state_dict() const {
@@ -283,21 +298,24 @@ void TrainerContext::finish() {
 Scalars TrainerContext::evaluate(const CallSite& where) {
   const CallSiteScope here(where);
   if (!evaluation_) throw UsageError("Trainer: evaluate() without set_evaluation(): set the evaluation function first");
-  trigger(&Callback::on_evaluate_start);
-  const bool training = module_->is_training();
-  Scalars results;
-  {
-    const at::NoGradGuard no_grad;
-    module_->eval();
-    results = evaluation_();
-    module_->train(training);
+  try {
+    trigger(&Callback::on_evaluate_start);
+    Scalars results;
+    {
+      const at::NoGradGuard no_grad;
+      const EvaluationMode mode(*module_);
+      results = evaluation_();
+    }
+    for (auto& [name, value] : results) name.insert(0, "eval/");
+    last_evaluation_ = results;
+    evaluated_step_ = global_step();
+    log(results);
+    trigger(&Callback::on_evaluate_end, results);
+    return results;
+  } catch (...) {
+    trigger(&Callback::on_evaluate_error);
+    throw;
   }
-  for (auto& [name, value] : results) name.insert(0, "eval/");
-  last_evaluation_ = results;
-  evaluated_step_ = global_step();
-  log(results);
-  trigger(&Callback::on_evaluate_end, results);
-  return results;
 }
 
 std::filesystem::path TrainerContext::save_checkpoint(const CallSite& where) {

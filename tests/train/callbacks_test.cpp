@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <stdexcept>
 
 #include "support/rank_case.h"
 #include "train/trainer_run.h"
@@ -103,6 +104,70 @@ TEST(Ema, IsTheMovingAverageAndRestoresParametersAfterEvaluation) {
   EXPECT_TRUE(at::allclose(evaluated, watch->expected, 1e-5, 1e-7));
   EXPECT_TRUE(run.net->first->weight.equal(watch->last));
   EXPECT_THROW(Ema({.decay = 1}), UsageError);
+}
+
+// An exception in the evaluation, or in a callback before or after it.
+TEST(Ema, LeavesTheModelAsItWasIfAnEvaluationThrows) {
+  struct Fails final : Callback {
+    void on_evaluate_start(TrainerContext&) override { fail_at("start"); }
+    void on_evaluate_end(TrainerContext&, const Scalars&) override { fail_at("end"); }
+    void on_log_end(TrainerContext&, const Scalars&) override { fail_at("log"); }
+    void fail_at(const std::string& event) const {
+      if (place == event) throw std::runtime_error("at " + event);
+    }
+    std::string place;
+  };
+  for (const bool ema_first : {true, false}) {
+    TrainerRun run({.communicator = Communicator()}, {.max_steps = 3, .log_every = 0});
+    const auto ema = std::make_shared<Ema>(EmaOptions{.decay = 0.8, .warmup = false});
+    const auto fails = std::make_shared<Fails>();
+    if (ema_first) run.trainer.add_callback(ema);
+    run.trainer.add_callback(fails);
+    if (!ema_first) run.trainer.add_callback(ema);
+    at::Tensor evaluated;
+    run.trainer.set_evaluation([&] {
+      evaluated = run.net->first->weight.detach().clone();
+      fails->fail_at("evaluation");
+      return Scalars{{"loss", 1.0}};
+    });
+    run.trainer.fit();
+    const std::string trained = bytes_of(*run.net);
+    const at::Tensor average = ema->average().at("first.weight").clone();
+    ASSERT_FALSE(average.equal(run.net->first->weight));
+    for (const char* place : {"start", "evaluation", "log", "end"}) {
+      fails->place = place;
+      EXPECT_THROW(run.trainer.evaluate(), std::runtime_error) << place;
+      EXPECT_TRUE(run.net->is_training()) << place;
+      EXPECT_TRUE(bytes_of(*run.net) == trained) << place;
+      EXPECT_TRUE(ema->average().at("first.weight").equal(average)) << place;
+      fails->place.clear();
+      run.trainer.evaluate();
+      EXPECT_TRUE(evaluated.equal(average)) << place;
+      EXPECT_TRUE(bytes_of(*run.net) == trained) << place;
+    }
+  }
+}
+
+const RankCase ema_by_rank("ema_by_rank", [](const Communicator& communicator) {
+  const TemporaryFolder scratch;
+  const std::filesystem::path folder = communicator.broadcast_object(scratch.path().string());
+  const auto average_after = [&](std::int64_t steps) {
+    TrainerRun run({.project = {.project_dir = folder}, .ignored_parameters = {"first"}, .communicator = communicator},
+                   {.max_steps = steps, .resume = true});
+    const auto ema = std::make_shared<Ema>();
+    run.trainer.add_callback(ema);
+    run.trainer.fit();
+    return ema->average();
+  };
+  const auto before = average_after(3);
+  const auto after = average_after(3);
+  for (const auto& [name, average] : before) EXPECT_TRUE(after.at(name).equal(average)) << name;
+  const std::string sum = std::to_string(before.at("first.weight").sum().item<double>());
+  EXPECT_EQ(sum == communicator.broadcast_object(sum), communicator.rank() == 0);
+  communicator.barrier().wait();
+});
+TEST(Ema, IsSavedByEachRankWhereParametersAre) {
+  ema_by_rank.on_threads({1, 2});
 }
 
 TEST(BestModel, KeepsTheModelOfTheBestEvaluation) {

@@ -4,6 +4,9 @@
 #include <ATen/Functions.h>
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
 #include <new>
@@ -205,6 +208,42 @@ const RankCase trains_with_accelerator("search_training_accelerator", [](const C
 });
 TEST(BatchSizeSearch, TheAcceleratorReleasesWhatWasPrepared) {
   trains_with_accelerator.everywhere();
+}
+
+/// Its step needs more memory than there is, or steps as SGD does.
+struct LargeSgd final : torch::optim::SGD {
+  LargeSgd(std::vector<at::Tensor> parameters, bool too_large)
+      : SGD(std::move(parameters), 0.1), is_too_large(too_large) {}
+  at::Tensor step(LossClosure closure = nullptr) override {
+    if (is_too_large) throw std::bad_alloc();
+    return SGD::step(std::move(closure));
+  }
+  bool is_too_large;
+};
+
+// The other ranks have stepped and wait for the buffers of rank 0.
+const RankCase steps_without_memory("search_step_without_memory", [](const Communicator& communicator) {
+  Accelerator accelerator({.communicator = communicator});
+  Sizes tried;
+  accelerator.find_executable_batch_size(
+      [&](std::int64_t batch_size) {
+        tried.push_back(batch_size);
+        torch::nn::Sequential net(torch::nn::Linear(6, 3), torch::nn::BatchNorm1d(3));
+        auto [model, optimizer] =
+            accelerator.prepare(net, LargeSgd(net->parameters(), batch_size == 8 && communicator.rank() == 0));
+        const Batch batch = batch_of(communicator.rank(), at::kFloat, batch_size);
+        for (int step = 0; step < 2; ++step) {
+          accelerator.backward(loss_of(model->forward(batch.input), batch.target));
+          optimizer.step();
+          optimizer.zero_grad();
+        }
+      },
+      {.starting_batch_size = 8});
+  EXPECT_EQ(tried, (Sizes{8, 4}));
+});
+TEST(BatchSizeSearch, RanksThatWaitForBuffersOfOneWithoutMemoryGetTheError) {
+  steps_without_memory.on_threads({1, 2});
+  steps_without_memory.on_processes({2});
 }
 
 }  // namespace

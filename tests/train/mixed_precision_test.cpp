@@ -85,6 +85,76 @@ TEST(MixedPrecision, TwoLossesOfOneForwardPassAreNoError) {
   EXPECT_NO_THROW(second.mean().backward());
 }
 
+TEST(MixedPrecision, ASecondLossThatNeedsNoCastIsNoError) {
+  for (const Precision precision : {Precision::bf16, Precision::fp16}) {
+    Accelerator accelerator({.mixed_precision = precision, .communicator = Communicator()});
+    Mlp net;
+    auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+    at::Tensor loss, penalty;
+    {
+      const auto scope = accelerator.autocast();
+      loss = loss_of_batch(net, batch_of(0));
+      penalty = net->first->weight.pow(2).sum() + net->second->bias.abs().sum();
+    }
+    accelerator.backward(loss);
+    EXPECT_NO_THROW(accelerator.backward(penalty));
+    EXPECT_NO_THROW(optimizer.step());
+    optimizer.zero_grad();
+  }
+}
+
+// Each of these is computed in the lower precision under autocast, on the CPU and on accelerators.
+TEST(MixedPrecision, ProductsInFullPrecisionAreAnError) {
+  Accelerator accelerator({.mixed_precision = Precision::bf16, .communicator = Communicator()});
+  Mlp net;
+  auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+  const at::Tensor weight = net->first->weight;  // 6 inputs
+  const std::int64_t outputs = weight.size(0);
+  const at::Tensor x = random_tensor({2, 4, 6}, 5);
+  const auto image = [&] { return weight.reshape({1, 1, outputs, 6}); };
+  const at::Tensor kernel = at::ones({1, 1, 2, 2});
+  const std::vector<std::pair<const char*, std::function<at::Tensor()>>> products{
+      {"linear", [&] { return at::linear(x, weight); }},
+      {"addmm", [&] { return at::addmm(at::ones({1}), x[0], weight.t()); }},
+      {"mm", [&] { return at::mm(x[0], weight.t()); }},
+      {"matmul", [&] { return at::matmul(x, weight.t()); }},
+      {"bmm",
+       [&] {
+         return at::bmm(x, weight.t().expand({2, 6, outputs}));
+       }},
+      {"baddbmm",
+       [&] {
+         return at::baddbmm(at::ones({1}), x, weight.t().expand({2, 6, outputs}));
+       }},
+      {"addbmm",
+       [&] {
+         return at::addbmm(at::ones({1}), x, weight.t().expand({2, 6, outputs}));
+       }},
+      {"einsum",
+       [&] {
+         return at::einsum("bif,of->bio", {x, weight});
+       }},
+      {"conv2d", [&] { return at::conv2d(image(), kernel); }},
+      {"conv_transpose2d", [&] { return at::conv_transpose2d(image(), kernel); }},
+      {"prelu", [&] { return at::prelu(weight, at::ones({1})); }},
+      {"attention", [&] { return at::scaled_dot_product_attention(image(), image(), image()); }}};
+  for (const auto& [name, product] : products) {
+    const at::Tensor plain = product().sum();
+    EXPECT_NE(message_of([&] { accelerator.backward(plain); }).find("ran in full precision"), std::string::npos)
+        << name;
+    at::Tensor first, second;
+    {
+      const auto scope = accelerator.autocast();
+      first = product().sum();
+      second = product().sum();
+    }
+    accelerator.backward(first);
+    EXPECT_NO_THROW(accelerator.backward(second)) << name;
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+}
+
 TEST(MixedPrecision, PlainBackwardUnderTheScalerIsAnError) {
   Accelerator accelerator({.mixed_precision = Precision::fp16, .communicator = Communicator()});
   Mlp net;

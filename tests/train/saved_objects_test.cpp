@@ -300,6 +300,50 @@ TEST(SavedObjects, ARegistrationEndsWithTheObject) {
   expect_refused<UsageError>([&] { accelerator.register_for_checkpointing("x", std::shared_ptr<Stateful>()); }, "null");
 }
 
+const RankCase registered_by_rank("saved_objects_registered_by_rank", [](const Communicator& communicator) {
+  const TemporaryFolder scratch;
+  const std::filesystem::path folder = communicator.broadcast_object(scratch.path().string());
+  for (const bool local : {true, false}) {
+    AcceleratorOptions options{.communicator = communicator};
+    if (local) options.ignored_parameters = {"first"};
+    Accelerator accelerator(options);
+    Mlp net;
+    accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+    Counter counter;
+    counter.value = 7 + communicator.rank();
+    accelerator.register_for_checkpointing("counter", counter);
+    accelerator.save_state({.folder = folder / (local ? "local" : "equal")});
+    counter.value = 0;
+    accelerator.load_state(folder / (local ? "local" : "equal"));
+    EXPECT_EQ(counter.value, local ? 7 + communicator.rank() : 7);
+  }
+  communicator.barrier().wait();
+});
+TEST(SavedObjects, ARegisteredObjectIsSavedByEachRankWhereModelsAre) {
+  registered_by_rank.on_threads({1, 2});
+}
+
+// Earlier versions saved registered objects on rank 0 only.
+TEST(SavedObjects, ARegisteredObjectWithoutAStateOfItsRankGetsThatOfRank0) {
+  const TemporaryFolder scratch;
+  Accelerator accelerator({.ignored_parameters = {"first"}, .communicator = Communicator()});
+  Mlp net;
+  accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+  Counter counter;
+  counter.value = 7;
+  accelerator.register_for_checkpointing("counter", counter);
+  accelerator.save_state({.folder = scratch.path() / "saved"});
+  const Checkpoint saved = read_checkpoint(scratch.path() / "saved");
+  CheckpointContent earlier{.shared = saved.shared};
+  for (const auto& [name, value] : saved.per_rank.front().values()) {
+    if (!name.starts_with("object_")) earlier.per_rank.set(name, value);
+  }
+  write_checkpoint(scratch.path() / "earlier", earlier, Communicator());
+  counter.value = 0;
+  accelerator.load_state(scratch.path() / "earlier");
+  EXPECT_EQ(counter.value, 7);
+}
+
 TEST(SavedObjects, ATrainerAndItsCallbacksEndTheirRegistrations) {
   const TemporaryFolder scratch;
   Accelerator accelerator(alone(scratch.path()));

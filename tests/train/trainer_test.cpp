@@ -7,12 +7,14 @@
 #include <torch/utils.h>
 
 #include <csignal>
+#include <limits>
 
 #include "support/rank_case.h"
 #include "train/trainer_run.h"
 #include "tutti/core/error.h"
 #include "tutti/optim/schedules.h"
 #include "tutti/train/callbacks/ema.h"
+#include "tutti/train/callbacks/nan_guard.h"
 
 namespace tutti::test::trainer_test {
 namespace {
@@ -107,6 +109,65 @@ const RankCase weighted_loss("weighted_loss", [](const Communicator& communicato
 });
 TEST(Trainer, TheLossIsTheWindowsMeanByWeight) {
   weighted_loss.everywhere();
+}
+
+// Filler batches have loss 0 and weight 0, also where their loss is not finite.
+const RankCase filler_losses("filler_losses", [](const Communicator& communicator) {
+  Accelerator accelerator({.communicator = communicator});
+  auto loader = accelerator.data_loader(Samples{communicator.size() + 1}, {.batch_size = 1, .even_batches = false});
+  Mlp net;
+  auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+  double filler_loss = 1;
+  Trainer trainer(accelerator, model, optimizer, std::nullopt, loader,
+                  {.loss =
+                       [&](Mlp& mlp, Batch& batch) {
+                         return mlp->forward(batch.input).sum() * 0 + (accelerator.on_filler_batch() ? filler_loss : 1);
+                       }},
+                  quiet({.max_epochs = 2}));
+  const auto recorder = std::make_shared<Recorder>();
+  struct NextEpoch final : Callback {
+    explicit NextEpoch(double& loss) : filler_loss(loss) {}
+    void on_epoch_end(TrainerContext&) override { filler_loss = std::numeric_limits<double>::infinity(); }
+    double& filler_loss;
+  };
+  trainer.add_callback(recorder);
+  trainer.add_callback(std::make_shared<NextEpoch>(filler_loss));
+  trainer.add_callback(std::make_shared<NanGuard>());
+  const auto join = accelerator.join_uneven_inputs();
+  EXPECT_EQ(trainer.fit(), StopReason::finished);
+  ASSERT_EQ(recorder->metrics.size(), 4U);  // the second and the fourth step have one actual batch
+  for (const StepMetrics& metrics : recorder->metrics) EXPECT_DOUBLE_EQ(metrics.loss, 1);
+});
+TEST(Trainer, FillerBatchesAddNothingToTheLoss) {
+  filler_losses.everywhere();
+}
+
+// 11 batches on one rank, 6 on two, 4 on three: the last window of an epoch is short, or not.
+const RankCase schedule_of_micro_batches("schedule_of_micro_batches", [](const Communicator& communicator) {
+  for (const ScheduleRule rule :
+       {ScheduleRule::optimizer_step, ScheduleRule::accelerate, ScheduleRule::accelerate_micro_batch}) {
+    const std::int64_t length = total_steps(rule, {.dataset_size = 22,
+                                                   .batch_size = 2,
+                                                   .num_processes = communicator.size(),
+                                                   .gradient_accumulation_steps = 4,
+                                                   .num_epochs = 2});
+    Accelerator accelerator(
+        {.gradient_accumulation_plugin = GradientAccumulationPlugin{.num_steps = 4, .schedule_rule = rule},
+         .communicator = communicator});
+    auto loader = accelerator.data_loader(Samples{22}, {.batch_size = 2});
+    Mlp net;
+    auto [model, optimizer, scheduler] =
+        accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1), linear_with_warmup(0, length));
+    Trainer trainer(accelerator, model, optimizer, scheduler, loader,
+                    {.loss = [](Mlp& mlp, Batch& batch) { return loss_of(mlp->forward(batch.input), batch.target); }},
+                    quiet({.max_epochs = 2}));
+    trainer.fit();
+    EXPECT_EQ(scheduler.position(), length);
+    EXPECT_EQ(optimizer.learning_rate(), 0);
+  }
+});
+TEST(Trainer, ASchedulePreparedForTheWholeRunEndsWithIt) {
+  schedule_of_micro_batches.on_threads({1, 2, 3});
 }
 
 // fit() is interrupted and resumed, with callbacks that have a state.

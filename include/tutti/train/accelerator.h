@@ -156,7 +156,9 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   bool optimizer_step_was_skipped() const;
 
   /// Adds `object` to checkpoints under `name` until the object is destroyed. Every rank must call it. Throws
-  /// UsageError if `name` is taken, or has other characters than letters, digits, '_' and '-'.
+  /// UsageError if `name` is taken, or has other characters than letters, digits, '_' and '-'. While models differ
+  /// between ranks (LocalSGD, ignored_parameters), a checkpoint has the state of each rank's object. Otherwise rank 0's
+  /// state is loaded on all ranks.
   void register_for_checkpointing(const std::string& name, Stateful& object);
   /// Does the same for a shared object. The Accelerator keeps a reference to it.
   void register_for_checkpointing(const std::string& name, std::shared_ptr<Stateful> object);
@@ -222,7 +224,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   void wait_for_everyone(const CallSite& where = CallSite::here()) const;
   /// Releases the prepared models and optimizers and every loader. The loss scaler, registered objects and trackers
   /// stay. Memory is freed once the program has released its models and optimizers too. Every rank must call it. A rank
-  /// that still waits for this rank's gradients throws PeerError.
+  /// that still waits for this rank's gradients, buffers or batches throws PeerError.
   void free_memory();
   /// Writes a line to standard output, on the main process only.
   void print(const std::string& line) const;

@@ -80,9 +80,13 @@ class Trainer final : public TrainerContext {
       const at::Tensor loss = clock_.measure(
           Stage::forward, [&] { return accelerator_.autocast([&] { return functions_.loss(model_, batch); }); });
       clock_.measure(Stage::backward, [&] { accelerator_.backward(loss, {}); });
-      count(loss, weight, counts && functions_.samples ? functions_.samples(batch) : 0,
+      count(counts ? loss : loss.new_zeros({}), weight, counts && functions_.samples ? functions_.samples(batch) : 0,
             counts && functions_.tokens ? functions_.tokens(batch) : 0);
-      if (accelerator_.sync_gradients()) optimizer_step(loader_.cursor()->batches_of_this_sharding());
+      if (accelerator_.sync_gradients()) {
+        optimizer_step(loader_.cursor()->batches_of_this_sharding());
+      } else {
+        schedule_.step();  // for ScheduleRule::accelerate_micro_batch; the other rules advance by 0
+      }
     }
     if (accelerator_.sync_gradients()) after_optimizer_step();
     trigger(&Callback::on_step_end);

@@ -5,6 +5,7 @@
 #include <ATen/ops/_foreach_lerp.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "device/devices.h"
@@ -84,11 +85,21 @@ void Ema::on_optimizer_step_end(TrainerContext& trainer) {
 }
 
 void Ema::on_evaluate_start(TrainerContext& trainer) {
-  if (options_.evaluate_average) swap(trainer.model());
+  if (!options_.evaluate_average) return;
+  swap(trainer.model());
+  evaluates_ = true;
 }
 
 void Ema::on_evaluate_end(TrainerContext& trainer, const Scalars& /*results*/) {
-  if (options_.evaluate_average) swap(trainer.model());
+  end_evaluation(trainer.model());
+}
+
+void Ema::on_evaluate_error(TrainerContext& trainer) {
+  end_evaluation(trainer.model());
+}
+
+void Ema::end_evaluation(torch::nn::Module& model) {
+  if (std::exchange(evaluates_, false)) swap(model);
 }
 
 void Ema::swap(torch::nn::Module& model) {

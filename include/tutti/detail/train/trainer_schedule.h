@@ -23,7 +23,7 @@ class TrainerSchedule {
 
   /// True if evaluation results change the rate.
   bool follows_a_metric() const { return by_metric_.has_value(); }
-  /// Called after each optimizer step.
+  /// Called after each micro-batch, in its accumulate() scope, and after the optimizer step if there is one.
   void step() {
     if (by_step_) by_step_->step();
   }
