@@ -87,7 +87,7 @@ Work Communicator::all_reduce(at::Tensor tensor, ReduceOp op, const CallOptions&
 Work Communicator::all_gather(at::Tensor output, at::Tensor input, const CallOptions& call) const {
   CallTensors tensors("all_gather", queue_->backend().traits());
   const auto to = tensors.output(output);
-  const auto from = tensors.input(input);
+  const auto from = tensors.input(comm::apart_from(output, input, rank()));
   comm::require_parts("all_gather", "output", output, "input", input, size());
   if (tensors.on_host() && input.nbytes() <= queue_->payload_bytes()) {
     const auto copy = [to, bytes = input.nbytes()](const Operation&, const GatheredCalls& gathered) {
@@ -108,7 +108,7 @@ Work Communicator::all_gather(at::Tensor output, at::Tensor input, const CallOpt
 Work Communicator::reduce_scatter(at::Tensor output, at::Tensor input, ReduceOp op, const CallOptions& call) const {
   CallTensors tensors("reduce_scatter", queue_->backend().traits());
   const auto to = tensors.output(output);
-  const auto from = tensors.input(input);
+  const auto from = tensors.input(comm::apart_from(output, input, rank()));
   comm::require_reducible("reduce_scatter", input, op);
   comm::require_parts("reduce_scatter", "input", input, "output", output, size());
   const auto arguments = comm::describe_tensor(input) + ", " + describe_op(op);
@@ -122,7 +122,7 @@ Work Communicator::reduce_scatter(at::Tensor output, at::Tensor input, ReduceOp 
 Work Communicator::all_to_all(at::Tensor output, at::Tensor input, const CallOptions& call) const {
   CallTensors tensors("all_to_all", queue_->backend().traits());
   const auto to = tensors.output(output);
-  const auto from = tensors.input(input);
+  const auto from = tensors.input(comm::apart_from(output, input, rank()));
   comm::require_equal_sizes("all_to_all", output, input, size());
   const auto exchange = [to, from](Backend& backend, const Operation& operation) {
     backend.all_to_all(operation, to.memory(), from.memory());

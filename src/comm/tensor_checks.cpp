@@ -1,6 +1,8 @@
 #include "comm/tensor_checks.h"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -116,6 +118,14 @@ void ContiguousTensor::record_use(const devices::SideStream& stream) const {
 
 void require_reducible(const char* what, const at::Tensor& tensor, ReduceOp op) {
   const auto dtype = tensor.scalar_type();
+  // LibTorch has no arithmetic of Float8, Float4, and unsigned integers of more than 8 bits.
+  constexpr std::array with_arithmetic{at::kBool,        at::kByte,         at::kChar,         at::kShort, at::kInt,
+                                       at::kLong,        at::kHalf,         at::kBFloat16,     at::kFloat, at::kDouble,
+                                       at::kComplexHalf, at::kComplexFloat, at::kComplexDouble};
+  if (std::ranges::find(with_arithmetic, dtype) == with_arithmetic.end()) {
+    throw UsageError(std::string(what) + ": there is no reduction of " + describe_tensor(tensor) +
+                     ": convert it to another dtype.");
+  }
   const bool floating = at::isFloatingType(dtype);
   const bool plain = floating || at::isIntegralType(dtype, /*includeBool=*/true);
   const bool ordered = op == ReduceOp::min || op == ReduceOp::max;
@@ -130,6 +140,21 @@ void require_reducible(const char* what, const at::Tensor& tensor, ReduceOp op) 
   if (!plain && (ordered || !at::isComplexType(dtype))) {
     throw UsageError(std::string(what) + ": this operation is not defined for " + describe_tensor(tensor) + ".");
   }
+}
+
+at::Tensor apart_from(const at::Tensor& output, const at::Tensor& input, int rank) {
+  if (!output.has_storage() || !input.has_storage()) return input;  // the tensors' own checks refuse these
+  const auto range_of = [](const at::Tensor& tensor) {
+    const auto* const begin = static_cast<const std::byte*>(tensor.const_data_ptr());
+    return std::pair(begin, begin + tensor.nbytes());
+  };
+  const auto [output_begin, output_end] = range_of(output);
+  const auto [input_begin, input_end] = range_of(input);
+  if (input_begin >= output_end || output_begin >= input_end) return input;
+  const bool output_is_whole = output.nbytes() > input.nbytes();
+  const auto part = static_cast<std::ptrdiff_t>(std::min(output.nbytes(), input.nbytes())) * rank;
+  const bool is_own_part = output_is_whole ? input_begin == output_begin + part : output_begin == input_begin + part;
+  return is_own_part && output.nbytes() != input.nbytes() ? input : input.clone();
 }
 
 void require_parts(const char* what, const char* whole_name, const at::Tensor& whole, const char* part_name,

@@ -72,7 +72,7 @@ void GradientSync::start_rows(const at::Tensor& gradient, const at::Tensor& para
 }
 
 void GradientSync::wait_for_bucket(std::size_t index) {
-  works_.push_back(sums_[index]->complete());
+  for (std::size_t earlier = 0; earlier <= index; ++earlier) works_.push_back(sums_[earlier]->complete());
   works_.back().wait();
   sums_[index]->block_current_stream();
 }

@@ -27,7 +27,8 @@ class GradientSync {
   /// Starts the sum of a sparse gradient, which consists of rows of `parameter`; undefined if this rank has none. Must
   /// be called after the last bucket, by every rank for the same parameters.
   void start_rows(const at::Tensor& gradient, const at::Tensor& parameter);
-  /// Blocks until the sum of bucket `index` is in its tensor. Must be called before another write to the bucket.
+  /// Blocks until the sums of bucket `index` and of all earlier ones are in their tensors. Must be called before
+  /// another write to the bucket.
   void wait_for_bucket(std::size_t index);
   /// Sends the trailer. `used`: for each parameter, whether this rank used it. `numbers`: additional numbers, equal in
   /// count on all ranks. No bucket may be started afterwards.

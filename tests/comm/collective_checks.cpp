@@ -112,6 +112,35 @@ void check_all_to_all(const Communicator& communicator) {
   }
 }
 
+/// Input and output share memory, as this rank's part of one another or anywhere else.
+void check_overlapping(const Communicator& communicator) {
+  const int rank = communicator.rank();
+  const int size = communicator.size();
+  for (const std::int64_t elements : {1, 3000}) {
+    const auto all = size * elements;
+    auto exchanged = tensor_of_rank(rank, all, at::kFloat);
+    communicator.all_to_all(exchanged, exchanged).wait();
+    for (int from = 0; from < size; ++from) {
+      EXPECT_TRUE(same_bits(exchanged.narrow(0, from * elements, elements),
+                            tensor_of_rank(from, all, at::kFloat).narrow(0, rank * elements, elements)));
+    }
+    for (int part = 0; part < size; ++part) {
+      auto gathered = at::zeros({all});
+      const auto own = gathered.narrow(0, part * elements, elements);
+      own.copy_(tensor_of_rank(rank, elements, at::kFloat));
+      communicator.all_gather(gathered, own).wait();
+      auto contribution = tensor_of_rank(rank, all, at::kFloat);
+      const auto sum = contribution.narrow(0, part * elements, elements);
+      communicator.reduce_scatter(sum, contribution).wait();
+      for (int from = 0; from < size; ++from) {
+        EXPECT_TRUE(
+            same_bits(gathered.narrow(0, from * elements, elements), tensor_of_rank(from, elements, at::kFloat)));
+      }
+      EXPECT_TRUE(same_bits(sum, expected(size, all, at::kFloat, ReduceOp::sum).narrow(0, rank * elements, elements)));
+    }
+  }
+}
+
 void check_rooted(const Communicator& communicator) {
   const int rank = communicator.rank();
   const int size = communicator.size();
@@ -255,6 +284,9 @@ void check_layout_of_tensors(const Communicator& communicator) {
   EXPECT_THROW(communicator.all_reduce(at::Tensor()), UsageError);
   EXPECT_THROW(communicator.all_reduce(at::ones({2}, at::kLong), ReduceOp::mean), UsageError);
   EXPECT_THROW(communicator.all_reduce(at::ones({2}).to_sparse()), UsageError);
+  for (const auto dtype : {at::kFloat8_e4m3fn, at::kUInt16, at::kUInt64}) {
+    EXPECT_THROW(communicator.all_reduce(at::zeros({2}, dtype)), UsageError) << dtype;
+  }
   EXPECT_THROW(communicator.all_gather(at::ones({communicator.size() * 2 + 1}), at::ones({2})), UsageError);
   EXPECT_THROW(communicator.all_gather(at::ones({communicator.size() * 2}, at::kLong), at::ones({2})), UsageError);
   EXPECT_THROW(communicator.all_to_all(at::ones({2}), at::ones({3})), UsageError);
@@ -336,6 +368,7 @@ void check_all(const Communicator& communicator) {
   check_all_gather(communicator);
   check_reduce_scatter(communicator);
   check_all_to_all(communicator);
+  check_overlapping(communicator);
   check_rooted(communicator);
   check_messages(communicator);
   check_broadcast(communicator);

@@ -48,7 +48,7 @@ std::unique_ptr<PendingAllReduce> ShmBackend::start_all_reduce(const Operation& 
 std::unique_ptr<PendingAllGather> ShmBackend::start_small_all_gather(const Operation& operation,
                                                                      std::span<const std::byte> input) {
   if (input.size() > payload_slot_bytes) return inner().start_small_all_gather(operation, input);
-  const std::lock_guard lock(mutex_);
+  const std::lock_guard lock(all_gather_mutex_);
   return std::make_unique<ShmAllGather>(node_, operation, input, ++all_gathers_);
 }
 

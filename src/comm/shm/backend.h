@@ -70,6 +70,7 @@ class ShmBackend final : public ForwardingBackend {
   std::vector<std::weak_ptr<const ShmAllocation>> allocations_;
   std::int64_t allocated_ = 0;
   std::uint32_t all_reduces_ = 0;
+  std::mutex all_gather_mutex_;  // held while an all-gather waits for a slot, during which all-reduces must start
   std::uint32_t all_gathers_ = 0;
   std::unique_ptr<StagedCollectives> staged_;  // used by the communicator's queue thread only
   bool staging_unavailable_ = false;

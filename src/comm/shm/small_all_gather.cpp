@@ -11,6 +11,8 @@ ShmAllGather::ShmAllGather(std::shared_ptr<NodeState> node, Operation operation,
   node_->local().last_operation.set(operation_);
   if (number_ > payload_slots) node_->wait_for_all(&RankState::all_gathers_read, number_ - payload_slots, {operation_});
   std::memcpy(node_->local().payload_slot[number_ % payload_slots], input.data(), input.size());
+  all_.resize(length_ * static_cast<std::size_t>(node_->size()));
+  std::memcpy(all_.data() + length_ * static_cast<std::size_t>(node_->rank()), input.data(), input.size());
   node_->local().all_gathers_posted.advance_to(number_);
 }
 
@@ -31,8 +33,8 @@ std::span<const std::byte> ShmAllGather::wait() {
   if (!node_->decide_all_gather(number_, true)) {
     throw TransferError(TransferError::Kind::connection_closed, node_->closed_ranks(), "a peer aborted the operation");
   }
-  all_.resize(length_ * static_cast<std::size_t>(node_->size()));
   for (int rank = 0; rank < node_->size(); ++rank) {
+    if (rank == node_->rank()) continue;
     std::memcpy(all_.data() + length_ * static_cast<std::size_t>(rank),
                 node_->of(rank).payload_slot[number_ % payload_slots], length_);
   }

@@ -13,7 +13,8 @@
 namespace tutti::comm {
 
 // All-gather number n of a communicator uses slot n % payload_slots of every rank. A rank writes to a slot again only
-// when all ranks have read the contents of `payload_slots` all-gathers ago.
+// when all other ranks have read the contents of `payload_slots` all-gathers ago. The rank itself does not read its
+// slot, because its next all-gathers may start before wait().
 class ShmAllGather final : public PendingAllGather {
  public:
   ShmAllGather(std::shared_ptr<NodeState> node, Operation operation, std::span<const std::byte> input,

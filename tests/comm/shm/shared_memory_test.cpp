@@ -13,11 +13,13 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <future>
 #include <iostream>
 #include <span>
 #include <thread>
 
+#include "comm/shm/node_state.h"
 #include "comm/shm/segment.h"
 #include "comm/shm/sequence_counter.h"
 #include "support/rank_case.h"
@@ -41,6 +43,35 @@ Communicator connect(const std::string& backend, std::chrono::milliseconds timeo
 at::Tensor gradients(const Communicator& communicator, std::int64_t elements, at::ScalarType dtype) {
   const auto width = static_cast<std::int64_t>(c10::elementSize(dtype));
   return GradientCommunicator(communicator).allocate(elements * width).view(dtype);
+}
+
+// Rank 0 starts as many all-gathers as there are slots, and one more, before it waits for the first.
+const RankProgram gathers_ahead("shm_gathers_ahead", [] {
+  const Communicator communicator = connect("shared_memory");
+  const GradientCommunicator gradients_of(communicator);
+  constexpr int count = 40;
+  const int ahead = communicator.rank() == 0 ? static_cast<int>(payload_slots) + 1 : 1;
+  std::deque<std::unique_ptr<PendingAllGather>> pending;
+  int waited = 0;
+  const auto wait_for_first = [&] {
+    const auto all = pending.front()->wait();
+    for (std::size_t rank = 0; rank < 2; ++rank) {
+      int number = -1;
+      std::memcpy(&number, all.data() + rank * sizeof(int), sizeof(int));
+      EXPECT_EQ(number, waited);
+    }
+    pending.pop_front();
+    ++waited;
+  };
+  for (int number = 0; number < count; ++number) {
+    pending.push_back(gradients_of.start_small_all_gather(std::as_bytes(std::span(&number, 1))));
+    if (static_cast<int>(pending.size()) == ahead) wait_for_first();
+  }
+  while (!pending.empty()) wait_for_first();
+});
+
+TEST(SharedMemory, ARankMayStartMoreAllGathersThanThereAreSlots) {
+  test::expect_success(run_processes(gathers_ahead, 2));
 }
 
 const RankProgram equals_tcp("shm_equals_tcp", [] {

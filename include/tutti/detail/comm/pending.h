@@ -18,7 +18,7 @@ class PendingAllReduce {
   /// ranks) and starts to send the result. Call once.
   virtual void finish_reduce_scatter(double scale) = 0;
   /// Blocks until the tensor holds the result, or on a device until the copy is enqueued (see block_current_stream()).
-  /// Call once, after finish_reduce_scatter().
+  /// Call once, after finish_reduce_scatter(), in the order in which the sums were started.
   virtual void wait() = 0;
   /// Makes later work on the calling thread's current stream wait until the tensor holds the result. Does not block the
   /// CPU. Call after wait(), on the thread that uses the tensor.
