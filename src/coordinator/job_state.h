@@ -39,7 +39,7 @@ class JobState {
   bool on_frame(int rank, const FrameHeader& header, std::string_view body, Time now);
   void disconnected(int rank, Disconnect how, Time now);
   void process_exited(int rank);
-  void stalled(Time::duration duration) { membership_.stalled(duration); }
+  void stalled(Time::duration duration, Time now) { membership_.stalled(duration, now); }
   /// Judges absences and deadlocks. All that peers have sent must have been read before.
   void judge(Time now, const std::function<bool(int rank)>& acknowledges);
   /// Sends the events since the last call.

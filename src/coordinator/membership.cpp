@@ -105,10 +105,10 @@ bool Membership::process_exited(int rank) {
   return true;
 }
 
-void Membership::stalled(Time::duration duration) {
+void Membership::stalled(Time::duration duration, Time now) {
   for (auto& known : entries_) {
-    known.last_heard += duration;
-    known.disconnected_at += duration;
+    known.last_heard = std::min(known.last_heard + duration, now);
+    known.disconnected_at = std::min(known.disconnected_at + duration, now);
   }
 }
 

@@ -109,7 +109,7 @@ class Server::Loop {
       poll(time_until(next_judgement));
       const auto woke = current_time();
       if (woke > next_judgement + stall_limit) {
-        job_->stalled(woke - next_judgement);
+        job_->stalled(woke - next_judgement, woke);
         next_judgement = woke;
       }
       // All that has come is read before anything is judged.

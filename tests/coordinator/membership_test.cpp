@@ -157,8 +157,24 @@ TEST(Membership, ANodeThatIsCutIsOneEvent) {
 TEST(Membership, AStalledCoordinatorFindsNoRankLate) {
   auto members = two_nodes();
   members.disconnected(1, Disconnect::reset, start);
-  members.stalled(std::chrono::hours(1));
+  members.stalled(std::chrono::hours(1), start + std::chrono::hours(1));
   EXPECT_THAT(members.judge(start + std::chrono::hours(1) + Milliseconds(49), yes), IsEmpty());
+}
+
+// The coordinator reads what came during the stall before it notices the stall.
+TEST(Membership, AStallIsNotCreditedToWhatIsReadAfterIt) {
+  auto members = two_nodes();
+  const auto woke = start + std::chrono::hours(1);
+  members.disconnected(1, Disconnect::reset, woke);
+  members.heard_from(2, woke);
+  members.stalled(std::chrono::hours(1), woke);
+  const auto exited = members.judge(woke + Milliseconds(50), yes);
+  ASSERT_EQ(exited.size(), 1U);
+  EXPECT_THAT(exited[0].ranks, ElementsAre(1));
+  EXPECT_EQ(exited[0].cause, Cause::exited);
+  const auto late = members.judge(woke + Milliseconds(2000), yes);
+  ASSERT_EQ(late.size(), 2U);
+  EXPECT_THAT(late[1].ranks, ElementsAre(2, 3));
 }
 
 TEST(Membership, ManyRanksSendRarelyAndAreWaitedForLonger) {
@@ -287,7 +303,7 @@ struct Trial {
         return;
       case Event::stall:
         time += Milliseconds(60000);
-        members.stalled(Milliseconds(60000));
+        members.stalled(Milliseconds(60000), time);
         judge();
         return;
       case Event::count:
