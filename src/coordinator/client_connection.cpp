@@ -211,6 +211,10 @@ void Client::Connection::pump() {
   const auto stream_state = stream_->pump([this](const FrameHeader& header, std::string_view body) {
     if (state_ != State::ended && !not_yet_) on_frame(header, body);
   });
+  if (stream_->has_progressed()) {  // a long answer takes longer than the response timeout
+    last_heard_ = current_time();
+    has_asked_ = false;
+  }
   if (state_ == State::ended) return;
   if (const auto why = std::exchange(not_yet_, std::nullopt)) {  // the ranks of an earlier program are present
     fail_attempt(*why);
@@ -239,8 +243,6 @@ void Client::Connection::on_broken(const std::string& why, Time since) {
 
 void Client::Connection::on_frame(const FrameHeader& header, std::string_view body) {
   const auto type = header.message();
-  last_heard_ = current_time();
-  has_asked_ = false;
   if (state_ == State::greeting) return on_greeting_answer(type, body);
   switch (type) {
     case MessageType::probe:

@@ -48,7 +48,6 @@ void JobState::welcome(const Hello& hello) {
 }
 
 bool JobState::on_frame(int rank, const FrameHeader& header, std::string_view body, Time now) {
-  membership_.heard_from(rank, now);
   if (!membership_.is_active(rank)) return true;  // the rank learns from the events that it has failed
   BodyReader reader(body);
   switch (header.message()) {

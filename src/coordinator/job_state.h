@@ -37,6 +37,8 @@ class JobState {
   void welcome(const Hello& hello);
   /// Throws DamagedFrame. Returns false if the rank has left by this.
   bool on_frame(int rank, const FrameHeader& header, std::string_view body, Time now);
+  /// The rank has sent or read bytes.
+  void heard_from(int rank, Time now) { membership_.heard_from(rank, now); }
   void disconnected(int rank, Disconnect how, Time now);
   void process_exited(int rank);
   void stalled(Time::duration duration, Time now) { membership_.stalled(duration, now); }

@@ -7,7 +7,7 @@
 //                     present --RST--> disconnected --50 ms--> failed (exited)
 //                     present --network error--> disconnected --heartbeat_timeout--> failed (unreachable)
 //                     disconnected --hello with the same key--> present
-//                     present --no heartbeat for heartbeat_timeout--> failed (stopped or unreachable)
+//                     present --no bytes for heartbeat_timeout--> failed (stopped or unreachable)
 //
 // `left` and `failed` are final. A client whose connection breaks while its process runs keeps the broken socket open
 // until the next connection stands, so the kernel sends a FIN only for a process that has ended.

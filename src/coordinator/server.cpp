@@ -197,6 +197,9 @@ class Server::Loop {
     auto& stream = connection.stream;
     const auto state =
         stream.pump([&](const FrameHeader& header, std::string_view body) { on_frame(connection, header, body); });
+    if (stream.has_progressed() && connection.rank >= 0 && !connection.is_closing) {
+      job_->heard_from(connection.rank, current_time());  // a long frame takes longer than the heartbeat timeout
+    }
     if (state != Stream::State::open) on_end(connection, state);
   }
 

@@ -22,6 +22,7 @@ void Stream::send(std::string_view frame) {
 }
 
 Stream::State Stream::pump(const OnFrame& on_frame) {
+  has_progressed_ = false;
   flush();
   if (state_ == State::open) read();
   try {
@@ -38,6 +39,7 @@ void Stream::read() {
     const iovec part{.iov_base = buffer.data(), .iov_len = buffer.size()};
     const auto count = socket_.read({&part, 1});
     if (count > 0) {
+      has_progressed_ = true;
       frames_.append({buffer.data(), static_cast<std::size_t>(count)});
       if (count < short_read) return;
     } else if (count == 0 || errno == EPIPE) {
@@ -53,6 +55,7 @@ void Stream::flush() {
     const iovec rest{.iov_base = outgoing_.data() + sent_, .iov_len = outgoing_.size() - sent_};
     const auto count = socket_.write({&rest, 1});
     if (count >= 0) {
+      has_progressed_ = has_progressed_ || count > 0;
       sent_ += static_cast<std::size_t>(count);
     } else if (errno == EPIPE || errno == ECONNRESET) {
       // The peer may have sent frames before: read() ends the stream after them.

@@ -36,6 +36,8 @@ class Stream {
   /// Sends, reads all that has come and calls on_frame. on_frame may throw DamagedFrame and may call send().
   State pump(const OnFrame& on_frame);
   State state() const { return state_; }
+  /// Whether the last pump() has read bytes, or sent bytes that had waited: a sign that the peer's process runs.
+  bool has_progressed() const { return has_progressed_; }
   /// Whether bytes wait until the socket is writable.
   bool wants_write() const { return socket_.has_unsent() || (socket_.is_authenticated() && !outgoing_.empty()); }
 
@@ -51,6 +53,7 @@ class Stream {
   std::string outgoing_;
   std::size_t sent_ = 0;  // of outgoing_
   bool was_reset_ = false;
+  bool has_progressed_ = false;
 };
 
 /// What the coordinator did, if `state` is not open.

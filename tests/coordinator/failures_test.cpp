@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "coordinator/client.h"
+#include "coordinator/clock.h"
+#include "coordinator/messages.h"
 #include "core/socket.h"
 #include "flight/wait_state_text.h"
 #include "processes.h"
@@ -127,6 +129,27 @@ TEST(CoordinatorFailures, ARankThatIsJudgedWhileStoppedLearnsItWhenItContinues) 
   EXPECT_FALSE(job.told.failed.front().is_warning);
   job.rank.signal(SIGCONT);
   EXPECT_THAT(job.rank.read_line(), HasSubstr("has judged that this rank (1) has failed"));
+}
+
+// One frame takes longer than the heartbeat timeout.
+TEST(CoordinatorFailures, ARankWhoseFrameArrivesSlowlyHasNotFailed) {
+  constexpr auto timeout = milliseconds(1000);
+  auto options = server_options(2);
+  options.heartbeat_timeout = timeout;
+  options.linger = milliseconds(0);
+  Server server(std::move(options));
+  Told told;
+  Client observer(client_options(server, 0, 2), told.events());
+  const Hello hello{.member = {.rank = 1, .world_size = 2, .node = "node 1", .version = "1"}, .key = {7, 7}};
+  const auto frames = hello.frame() + BodyWriter().text("a").text(std::string(max_value_bytes, 'x')).frame(MessageType::set);
+  const auto socket = connect_nonblocking({"127.0.0.1", server.port()});
+  auto rest = std::as_bytes(std::span(frames));
+  rest = rest.subspan(try_write(socket, rest.first(hello.frame().size())));
+  for (const auto end = current_time() + 5 * timeout / 2; current_time() < end;) {
+    rest = rest.subspan(try_write(socket, rest.first(1)));
+    observer.num_keys();
+  }
+  EXPECT_TRUE(told.locked([&] { return told.failed.empty(); }));
 }
 
 // The coordinator as a process. It says its port.

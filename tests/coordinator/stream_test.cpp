@@ -7,6 +7,7 @@
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
 #include <memory>
@@ -86,6 +87,41 @@ TEST_F(Handshake, AClientAcceptsNoServerWithoutTheSecret) {
   run();
   EXPECT_EQ(client_state, Stream::State::unauthenticated);
   EXPECT_EQ(client_frames, 0);
+}
+
+void ignore(const FrameHeader&, std::string_view) {}
+
+// Reads all that has come.
+std::size_t read_all(const FileDescriptor& socket) {
+  std::array<char, 4096> bytes;
+  std::size_t all = 0;
+  for (ssize_t count = 0; (count = ::read(socket.get(), bytes.data(), bytes.size())) > 0;) {
+    all += static_cast<std::size_t>(count);
+  }
+  return all;
+}
+
+TEST(Stream, APartOfAFrameIsProgress) {
+  auto sockets = connected_sockets();
+  Stream stream(std::move(sockets.first), nullptr);
+  EXPECT_EQ(stream.pump(ignore), Stream::State::open);
+  EXPECT_FALSE(stream.has_progressed());
+  ASSERT_EQ(::write(sockets.second.get(), "\5", 1), 1);
+  stream.pump(ignore);
+  EXPECT_TRUE(stream.has_progressed());
+  stream.pump(ignore);
+  EXPECT_FALSE(stream.has_progressed());
+}
+
+TEST(Stream, APeerThatReadsIsProgress) {
+  auto sockets = connected_sockets();
+  Stream stream(std::move(sockets.first), nullptr);
+  stream.send(BodyWriter().text(std::string(1 << 20, 'x')).frame(MessageType::set));
+  stream.pump(ignore);
+  EXPECT_FALSE(stream.has_progressed()) << "the socket is full";
+  EXPECT_GT(read_all(sockets.second), 0U);
+  stream.pump(ignore);
+  EXPECT_TRUE(stream.has_progressed());
 }
 
 }  // namespace
