@@ -115,7 +115,7 @@ void Client::Connection::tick_every(Milliseconds interval) {
 }
 
 void Client::Connection::watch_stream() {
-  if (stream_) poller_.watch(stream_->socket().get(), stream_->wants_write() ? EPOLLIN | EPOLLOUT : EPOLLIN);
+  if (stream_) poller_.watch(stream_->socket().get(), stream_->events());
 }
 
 void Client::Connection::on_tick(bool was_late) {

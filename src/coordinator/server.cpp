@@ -29,6 +29,8 @@ constexpr auto tick = Milliseconds(50);
 // A loop that wakes later than this did not run: the machine or the process was stopped.
 constexpr auto stall_limit = Milliseconds(200);
 constexpr int max_drain_rounds = 1000;
+// Of answers to one rank. It may ask for several long values at once: the next request is read when it has read these.
+constexpr std::size_t max_unsent_bytes = max_body_bytes;
 // All ranks may throw the same error, and must have read its reason.
 constexpr auto unwinding_linger = Milliseconds(500);
 // Where the process has no descriptor left, accepting fails at once, again and again.
@@ -159,7 +161,7 @@ class Server::Loop {
       const int descriptor = socket->get();
       try {
         auto& connection = connections_[descriptor];
-        connection = std::make_unique<Connection>(Stream(*std::move(socket), tls_ ? &*tls_ : nullptr));
+        connection = std::make_unique<Connection>(Stream(*std::move(socket), tls_ ? &*tls_ : nullptr, max_unsent_bytes));
         pending_.push_back(descriptor);
         poller_.watch(descriptor, EPOLLIN);
       } catch (const std::exception&) {  // no memory or descriptor
@@ -307,7 +309,7 @@ class Server::Loop {
       } else if (connection->is_closing && !stream.wants_write()) {
         end(*connection);
       } else if (!connection->has_ended) {
-        poller_.watch(descriptor, stream.wants_write() ? EPOLLIN | EPOLLOUT : EPOLLIN);
+        poller_.watch(descriptor, stream.events());
       }
     }
     erase_ended();

@@ -1,22 +1,23 @@
 #include "coordinator/stream.h"
 
+#include <sys/epoll.h>
+
 #include <array>
 #include <cerrno>
 #include <span>
+#include <utility>
 
 namespace tutti::coordinator {
 namespace {
 
 constexpr ssize_t short_read = ByteSocket::receive_bytes / 2;  // the socket held no more
 constexpr int max_reads = 16;                                  // in a row from one connection
-// A stopped rank reads nothing. Pushed events are small; this is enough for two of the longest answers.
-constexpr std::size_t max_unsent_bytes = 3 * max_body_bytes;
 
 }  // namespace
 
 void Stream::send(std::string_view frame) {
   if (state_ != State::open) return;
-  if (outgoing_.size() + frame.size() > max_unsent_bytes) return fail(State::congested);
+  if (sent_ >= outgoing_.size() - sent_) outgoing_.erase(0, std::exchange(sent_, 0));
   outgoing_.append(frame);
   flush();
 }
@@ -24,13 +25,20 @@ void Stream::send(std::string_view frame) {
 Stream::State Stream::pump(const OnFrame& on_frame) {
   has_progressed_ = false;
   flush();
-  if (state_ == State::open) read();
+  if (state_ == State::open && !is_congested()) read();
   try {
-    frames_.take_frames(on_frame);
+    frames_.take_frames(on_frame, [this] { return !is_congested(); });
   } catch (const DamagedFrame&) {
     state_ = State::damaged;
   }
   return state_;
+}
+
+std::uint32_t Stream::events() const {
+  std::uint32_t events = 0;
+  if (!is_congested()) events |= EPOLLIN;
+  if (wants_write()) events |= EPOLLOUT;
+  return events;
 }
 
 void Stream::read() {

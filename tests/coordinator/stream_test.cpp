@@ -6,6 +6,7 @@
 #include <openssl/evp.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -122,6 +123,40 @@ TEST(Stream, APeerThatReadsIsProgress) {
   EXPECT_GT(read_all(sockets.second), 0U);
   stream.pump(ignore);
   EXPECT_TRUE(stream.has_progressed());
+}
+
+// The requests of four threads, each with the longest value.
+TEST(Stream, ManyLongFramesMayWait) {
+  auto sockets = connected_sockets();
+  Stream stream(std::move(sockets.first), nullptr);
+  const auto frame = BodyWriter().text(std::string(max_value_bytes, 'x')).frame(MessageType::set);
+  for (int frames = 0; frames < 4; ++frames) stream.send(frame);
+  EXPECT_EQ(stream.state(), Stream::State::open);
+}
+
+TEST(Stream, TakesNoFramesWhileThePeerDoesNotRead) {
+  constexpr int requests = 10;
+  constexpr std::size_t answer_bytes = 1 << 20;
+  auto sockets = connected_sockets();
+  Stream server(std::move(sockets.first), nullptr, 2 * answer_bytes);
+  Stream client(std::move(sockets.second), nullptr);
+  client.accept_large_frames();
+  int taken = 0;
+  int answered = 0;
+  const auto answer = [&](const FrameHeader&, std::string_view) {
+    ++taken;
+    server.send(BodyWriter().text(std::string(answer_bytes, 'x')).frame(MessageType::reply));
+  };
+  for (int request = 0; request < requests; ++request) client.send(BodyWriter().frame(MessageType::get));
+  for (int round = 0; round < 3; ++round) server.pump(answer);
+  EXPECT_EQ(taken, 3);
+  EXPECT_EQ(server.events(), std::uint32_t{EPOLLOUT});
+  while (answered < requests) {
+    ASSERT_EQ(client.pump([&](const FrameHeader&, std::string_view) { ++answered; }), Stream::State::open);
+    ASSERT_EQ(server.pump(answer), Stream::State::open);
+  }
+  EXPECT_EQ(taken, requests);
+  EXPECT_EQ(server.events(), std::uint32_t{EPOLLIN});
 }
 
 }  // namespace
