@@ -1,6 +1,7 @@
 #include "coordinator/server.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <exception>
@@ -87,6 +88,11 @@ class Server::Loop {
     return has_finished_;
   }
 
+  void close_when_finished() {
+    is_last_job_ = true;
+    poller_.wake();
+  }
+
   void process_exited(int rank) {
     {
       const std::lock_guard lock(mutex_);
@@ -127,8 +133,10 @@ class Server::Loop {
       finish_connections();
       const std::lock_guard lock(mutex_);
       has_finished_ = job_->membership().has_finished();
+      const bool closes = has_finished_ && is_last_job_;
+      if (closes) close_all();
       if (has_finished_) changed_.notify_all();
-      if (is_stopping_) return;
+      if (is_stopping_ || closes) return;
     }
   }
 
@@ -232,7 +240,8 @@ class Server::Loop {
   // A rank's program may be several processes, one after the other: each is a job of its own.
   void on_hello(Connection& connection, const Hello& hello) {
     const auto& members = job_->membership();
-    if (members.has_begun() ? members.has_finished() : !job_->is_contradictory()) job_ = new_job(hello);
+    const bool has_ended = members.has_finished() && !is_last_job_;
+    if (members.has_begun() ? has_ended : !job_->is_contradictory()) job_ = new_job(hello);
     const auto result = job_->hello(hello, current_time());
     std::erase(pending_, connection.stream.socket().get());
     const bool is_member =
@@ -327,6 +336,12 @@ class Server::Loop {
     ended_.push_back(descriptor);
   }
 
+  void close_all() {
+    by_rank_.clear();
+    connections_.clear();
+    listening_.reset();
+  }
+
   void erase_ended() {
     for (const int descriptor : std::exchange(ended_, {})) connections_.erase(descriptor);
   }
@@ -346,6 +361,7 @@ class Server::Loop {
   std::optional<Time> accepts_again_;                       // set while accepting is paused
   std::set<int> ended_processes_;                           // ranks whose processes have ended
   std::unique_ptr<JobState> job_;
+  std::atomic<bool> is_last_job_ = false;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -368,6 +384,10 @@ std::uint16_t Server::port() const {
 
 bool Server::has_finished() const {
   return loop_->has_finished();
+}
+
+void Server::close_when_finished() {
+  loop_->close_when_finished();
 }
 
 void Server::process_exited(int rank) {

@@ -14,6 +14,7 @@ class LingeringServers {
  public:
   void add(std::unique_ptr<coordinator::Server> server) {
     const std::lock_guard lock(mutex_);
+    server->close_when_finished();  // this rank may run the coordinator of a further job there
     if (!is_exiting_) std::erase_if(servers_, [](const auto& earlier) { return earlier->has_finished(); });
     servers_.push_back(std::move(server));
   }
