@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <charconv>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -77,9 +79,14 @@ bool reports_core_dump(std::string_view status) {
   return status.find("\nCoreDumping:\t1\n") != std::string_view::npos;
 }
 
+// A forked child has the cache of its parent. Identities are never destroyed: callers hold references.
 const ProcessIdentity& this_process() {
-  static const ProcessIdentity identity = identify();
-  return identity;
+  static std::atomic<const ProcessIdentity*> cache = nullptr;
+  const auto* known = cache.load();
+  if (known != nullptr && known->pid == ::getpid()) return *known;
+  auto identity = std::make_unique<const ProcessIdentity>(identify());
+  if (cache.compare_exchange_strong(known, identity.get())) return *identity.release();
+  return *known;  // that of another thread
 }
 
 ProcessProbe::ProcessProbe(pid_t process) : pid_(process) {
