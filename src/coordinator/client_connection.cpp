@@ -68,16 +68,26 @@ void Client::Connection::run() {
   enter(State::waiting);
   start_attempt();
   auto last_tick = current_time();
-  while (state_ != State::ended && stop_ == Stop::no) {
-    if (!poller_.wait(time_until(next_tick_)).empty()) state_ == State::connecting ? on_connected() : pump();
-    if (const auto now = current_time(); now >= next_tick_) {
-      const bool was_late = now - std::exchange(last_tick, now) > 2 * interval_ + late_limit;
-      tick_every(interval_);
-      on_tick(was_late);
+  do {
+    while (continues()) {
+      if (!poller_.wait(time_until(next_tick_)).empty()) state_ == State::connecting ? on_connected() : pump();
+      if (const auto now = current_time(); now >= next_tick_) {
+        const bool was_late = now - std::exchange(last_tick, now) > 2 * interval_ + late_limit;
+        tick_every(interval_);
+        on_tick(was_late);
+      }
+      send_frames();
     }
-    send_frames();
-  }
-  leave();
+  } while (!leave());
+}
+
+// A rank that leaves while its connection is broken connects again first. Otherwise it would count as exited.
+bool Client::Connection::continues() {
+  if (state_ == State::ended || stop_ == Stop::abandoning) return false;
+  if (stop_ == Stop::no) return true;
+  const auto now = current_time();
+  if (!leave_deadline_) leave_deadline_ = now + leave_timeout;
+  return has_been_open_ && state_ != State::open && now < *leave_deadline_;
 }
 
 // Each state has its socket and its time between ticks.
@@ -295,16 +305,19 @@ void Client::Connection::end(std::optional<Cause> cause, const std::string& why,
 }
 
 // The coordinator reads all that this rank has sent, then closes. Closing first could discard the last bytes.
-void Client::Connection::leave() {
-  if (stop_ != Stop::leaving || state_ != State::open) return;
+bool Client::Connection::leave() {
+  if (stop_ != Stop::leaving || state_ != State::open) return true;
   send_frames();
   stream_->send(BodyWriter().frame(MessageType::leave));
-  const auto deadline = current_time() + leave_timeout;
-  while (current_time() < deadline &&
+  while (current_time() < *leave_deadline_ &&
          stream_->pump([](const FrameHeader&, std::string_view) {}) == Stream::State::open) {
     watch_stream();
-    poller_.wait(time_until(deadline));
+    poller_.wait(time_until(*leave_deadline_));
   }
+  const auto stream_state = stream_->state();
+  if (stream_state != Stream::State::reset && stream_state != Stream::State::network_error) return true;
+  on_broken(describe_end(stream_state), current_time());
+  return false;
 }
 
 }  // namespace tutti::coordinator

@@ -64,7 +64,9 @@ class Client::Connection {
   void send_heartbeat();
   /// Returns false if the coordinator's process does not answer.
   bool check_response(Time now, bool was_late);
-  void leave();
+  bool continues();
+  /// Returns false if the connection has broken meanwhile.
+  bool leave();
   void end(std::optional<Cause> cause, const std::string& why, bool is_usage_error = false);
 
   const InThisProcess in_this_process_;
@@ -93,6 +95,7 @@ class Client::Connection {
   std::optional<std::string> not_yet_;  // why the coordinator does not accept this rank yet
   Milliseconds interval_{0};            // between ticks
   Time next_tick_{};
+  std::optional<Time> leave_deadline_;  // set while the rank leaves
   std::thread thread_;
 };
 

@@ -1,6 +1,7 @@
 // Processes that are killed or stopped, a coordinator that is stopped, connections that break.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <atomic>
@@ -250,6 +251,12 @@ class Router {
     while (disturbs_) std::this_thread::yield();
   }
   int connections() const { return connections_; }
+  /// While it holds connections it accepts none.
+  void hold(bool holds) { holds_ = holds; }
+  bool has_waiting_connection() const {
+    pollfd waits{.fd = listening_.socket.get(), .events = POLLIN, .revents = 0};
+    return ::poll(&waits, 1, 0) == 1;
+  }
 
  private:
   struct Pair {
@@ -270,7 +277,7 @@ class Router {
   void run(std::uint16_t to) {
     std::vector<Pair> pairs;
     while (!stop_) {
-      if (auto client = try_accept(listening_.socket)) {
+      if (auto client = holds_ ? std::nullopt : try_accept(listening_.socket)) {
         pairs.push_back({*std::move(client), connect_nonblocking({"127.0.0.1", to})});
         ++connections_;
       }
@@ -299,6 +306,7 @@ class Router {
   std::atomic<bool> stop_ = false;
   std::atomic<bool> resets_ = false;
   std::atomic<bool> disturbs_ = false;
+  std::atomic<bool> holds_ = false;
   std::atomic<int> connections_ = 0;
   std::thread thread_;
 };
@@ -345,6 +353,23 @@ TEST(CoordinatorFailures, AConnectionThatTheClientBreaksIsNoExit) {
     EXPECT_EQ(client.add("count", 1), breaks);
   }
   observer.num_keys();
+  EXPECT_TRUE(told.locked([&] { return told.failed.empty(); }));
+}
+
+TEST(CoordinatorFailures, ARankThatLeavesWhileItConnectsAgainHasNotFailed) {
+  Server server(server_options(2));
+  Router router(server.port());
+  Told told;
+  Client observer(client_options(server, 1, 2), told.events());
+  auto client = std::make_unique<Client>(client_options(router.port(), 0, 2), ClientEvents{});
+  router.hold(true);
+  router.disturb();
+  while (!router.has_waiting_connection()) std::this_thread::yield();
+  auto leaves = std::async(std::launch::async, [&] { client.reset(); });
+  EXPECT_EQ(leaves.wait_for(milliseconds(100)), std::future_status::timeout) << "it connects again";
+  router.hold(false);
+  leaves.get();
+  ASSERT_TRUE(told.wait_until([&] { return !told.left.empty() || !told.failed.empty(); }));
   EXPECT_TRUE(told.locked([&] { return told.failed.empty(); }));
 }
 
