@@ -50,6 +50,10 @@ Membership::HelloResult Membership::hello(const Hello& hello, Time now) {
                             (member.rank >= world_size_ || entry(member.rank).state == State::absent);
     return {is_awaited ? Verdict::contradicted : Verdict::refused, why};
   }
+  if (!hello.has_known_format) {
+    return {Verdict::refused, rank_text(member.rank) + " has version " + member.version +
+                                  ", the coordinator has wire format " + std::to_string(wire_version)};
+  }
   if (member.rank < 0 || member.rank >= world_size_) {
     return {Verdict::refused, rank_text(member.rank) + " is outside the world size " + std::to_string(world_size_)};
   }

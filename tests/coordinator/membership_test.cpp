@@ -55,6 +55,17 @@ TEST(Membership, AnotherVersionEndsAJobThatGathers) {
   EXPECT_EQ(result.why, "rank 1 has version 2 where rank 2 has 1");
 }
 
+// Its timeouts cannot be read.
+TEST(Membership, AFirstRankWithAnotherWireFormatIsRefused) {
+  Membership members(4, timeout);
+  auto frame = hello(2).frame();
+  frame.at(sizeof(FrameHeader)) = 77;  // the wire version
+  const auto result = members.hello(Hello::from_body(frame.substr(sizeof(FrameHeader))), start);
+  EXPECT_EQ(result.verdict, Verdict::refused);
+  EXPECT_THAT(result.why, HasSubstr("rank 2 has version 1 (wire format 77), the coordinator has wire format 1"));
+  EXPECT_FALSE(members.has_begun());
+}
+
 TEST(Membership, AnotherJobIsRefusedAndEndsNothing) {
   auto members = two_nodes();
   EXPECT_EQ(members.hello(hello(1, 2, 5), start).verdict, Verdict::refused);
