@@ -8,10 +8,20 @@
 namespace tutti::coordinator {
 namespace {
 
+void check_key(const std::string& key) {
+  if (key.size() > max_key_bytes) throw DamagedFrame("a key is too long");
+}
+
 std::string key_of(BodyReader& body) {
   auto key = body.text();
-  if (key.size() > max_key_bytes) throw DamagedFrame("a key is too long");
+  check_key(key);
   return key;
+}
+
+std::vector<std::string> keys_of(BodyReader& body) {
+  auto keys = body.texts();
+  for (const auto& key : keys) check_key(key);
+  return keys;
 }
 
 std::string value_of(BodyReader& body) {
@@ -111,12 +121,12 @@ void JobState::on_request(int rank, MessageType type, std::uint64_t tag, BodyRea
     case MessageType::erase:
       return answer_once(request, reply(BodyWriter().put<std::uint8_t>(key_values_.erase(key_of(body)))));
     case MessageType::check:
-      return send_(rank, reply(BodyWriter().put<std::uint8_t>(key_values_.contains(body.texts()))));
+      return send_(rank, reply(BodyWriter().put<std::uint8_t>(key_values_.contains(keys_of(body)))));
     case MessageType::num_keys:
       return send_(rank, reply(BodyWriter().put(static_cast<std::int64_t>(key_values_.size()))));
     case MessageType::get:
     case MessageType::wait: {
-      KeyValues::Waiting waiting{.request = request, .keys = body.texts(), .wants_values = type == MessageType::get};
+      KeyValues::Waiting waiting{.request = request, .keys = keys_of(body), .wants_values = type == MessageType::get};
       if (key_values_.contains(waiting.keys)) return answer_values(waiting);
       return key_values_.wait(std::move(waiting));
     }

@@ -212,6 +212,14 @@ TEST(JobState, RequestsThatAreSentAgainAreDoneOnce) {
   EXPECT_EQ(job.add(2), 2);
 }
 
+TEST(JobState, LongKeysAreRefused) {
+  Job job;
+  const std::vector<std::string> keys{"a", std::string(max_key_bytes + 1, 'x')};
+  for (const auto type : {MessageType::get, MessageType::wait, MessageType::check}) {
+    EXPECT_THROW(job.pass(0, BodyWriter().texts(keys).frame(type, 1)), DamagedFrame);
+  }
+}
+
 TEST(JobState, AnswersAreForgottenWhenTheRankHasThem) {
   Job job;
   job.add(1);

@@ -131,7 +131,7 @@ std::vector<std::string> gather(const Rendezvous& rendezvous, const std::string&
       if (absent.empty()) throw;  // the coordinator does not answer
       if (is_aborted && is_aborted()) throw PeerError("the communicator was closed", {});
       if (Clock::now() >= begin + timeout) {
-        throw_absent(client.compare_set(outcome_key, "", encode_absent(absent)), rank, size, timeout);
+        throw_absent(client.compare_set(outcome_key, "", encode_absent(absent), outcome_timeout), rank, size, timeout);
       }
       if (!std::exchange(is_logged, is_logged || Clock::now() >= begin + absence_log_delay) && is_logged) {
         log_absent(absent, rank, timeout);
@@ -141,7 +141,7 @@ std::vector<std::string> gather(const Rendezvous& rendezvous, const std::string&
       if (rendezvous.job->events()->lost_reason()) {
         throw PeerError(lost.what(), owner < 0 ? std::vector<int>() : std::vector<int>{owner});
       }
-      if (client.check({outcome_key})) {
+      if (client.check({outcome_key}, outcome_timeout)) {
         throw_absent(client.get({outcome_key}, outcome_timeout).front(), rank, size, timeout);
       }
       throw PeerError(lost.what(), group_ranks(lost.ranks()));
@@ -187,7 +187,9 @@ Rendezvous open_rendezvous(const Environment& environment, const JobSecretPtr& s
                                            host, secret, options),
                       member, options, timeout);
   });
-  const auto connects = job->client()->add(attempt + "connects/" + std::to_string(environment.rank), 1);
+  // Not `timeout`: the coordinator may do later what it did not answer, so a rank adds once.
+  const auto connects =
+      job->client()->add(attempt + "connects/" + std::to_string(environment.rank), 1, options.connect_timeout);
   return rendezvous_at(std::move(job), attempt + std::to_string(connects), options);
 }
 
