@@ -195,6 +195,7 @@ void Client::Connection::on_connected() {
   } catch (const std::system_error& error) {
     return on_connect_error(error);
   }
+  set_keepalive(socket_, options_.heartbeat_timeout);  // a stopped coordinator sends no answer, and no bytes wait
   enter(State::greeting);
   stream_->send(Hello{.member = options_.member,
                       .key = key_,

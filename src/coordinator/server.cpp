@@ -205,8 +205,14 @@ class Server::Loop {
   void pump(Connection& connection) {
     if (connection.has_ended) return;
     auto& stream = connection.stream;
-    const auto state =
-        stream.pump([&](const FrameHeader& header, std::string_view body) { on_frame(connection, header, body); });
+    auto state = Stream::State::network_error;
+    try {
+      state =
+          stream.pump([&](const FrameHeader& header, std::string_view body) { on_frame(connection, header, body); });
+    } catch (const std::exception& error) {  // no memory: the other ranks' connections go on
+      logger_.warning("the coordinator closed the connection to " + describe_peer(stream.socket()) + ": " +
+                      error.what());
+    }
     if (stream.has_progressed() && connection.rank >= 0 && !connection.is_closing) {
       job_->heard_from(connection.rank, current_time());  // a long frame takes longer than the heartbeat timeout
     }

@@ -11,8 +11,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <system_error>
@@ -185,6 +187,20 @@ std::optional<FileDescriptor> try_accept(const FileDescriptor& listening) {
       [&listening] { return ::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
   if (!socket.is_open()) return std::nullopt;
   return socket;
+}
+
+void set_keepalive(const FileDescriptor& socket, std::chrono::milliseconds timeout) {
+  constexpr int probes = 3;
+  constexpr std::int64_t longest = 32767;  // that the kernel allows
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout).count() / (1 + probes);
+  const int interval = static_cast<int>(std::clamp<std::int64_t>(seconds, 1, longest));
+  const auto set = [&](int level, int option, int value) {
+    ::setsockopt(socket.get(), level, option, &value, sizeof(value));
+  };
+  set(IPPROTO_TCP, TCP_KEEPIDLE, interval);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, interval);
+  set(IPPROTO_TCP, TCP_KEEPCNT, probes);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
 }
 
 void set_tcp_nodelay(const FileDescriptor& socket) {

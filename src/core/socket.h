@@ -54,6 +54,8 @@ void set_nonblocking(const FileDescriptor& socket);
 bool has_unacknowledged_bytes(const FileDescriptor& socket);
 /// How long ago the peer's kernel has acknowledged bytes or sent some. Zero for a Unix socket.
 std::chrono::milliseconds since_last_acknowledgement(const FileDescriptor& socket);
+/// Ends the connection about `timeout` after the peer's machine has lost power or was cut off, also if no bytes wait.
+void set_keepalive(const FileDescriptor& socket, std::chrono::milliseconds timeout);
 /// Disables Nagle's algorithm, so that a small message is sent without waiting for earlier ones.
 void set_tcp_nodelay(const FileDescriptor& socket);
 /// The address of this end; for a socket that listens at all addresses the loopback address. Throws std::system_error.
