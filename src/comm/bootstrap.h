@@ -15,8 +15,8 @@
 namespace tutti::comm {
 
 /// The backend that the program requests, or TUTTI_BACKEND if the program requests "auto". Throws UsageError for an
-/// unknown backend and for timeouts that are not positive.
-BackendRequest check_options(const CommunicatorOptions& options);
+/// unknown backend and for timeouts that are not positive. Shortens timeouts to a year (longest_timeout).
+BackendRequest check_options(CommunicatorOptions& options);
 /// Makes the communicator of a job of one rank. Throws UsageError if the request does not fit the rank's device.
 Communicator make_single_communicator(const BackendRequest& requested, const CommunicatorOptions& options);
 

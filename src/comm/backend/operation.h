@@ -12,6 +12,9 @@
 
 namespace tutti::comm {
 
+/// Longer timeouts are shortened to it, so that the sum with a time does not overflow.
+inline constexpr std::chrono::milliseconds longest_timeout = std::chrono::hours(24 * 365);
+
 struct Operation {
   std::uint64_t number = 0;  ///< counts the calls on a communicator; equal on all ranks
   std::string op_name;       ///< "all_reduce"

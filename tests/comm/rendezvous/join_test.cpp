@@ -43,6 +43,20 @@ TEST(Join, DifferentWorldSizesAreAnErrorOnAllRanks) {
 const RankProgram joins("join_joins",
                         [] { (void)Communicator::connect(read_environment(), {.connect_timeout = 30min}); });
 
+const RankProgram joins_with_the_longest_timeouts("join_joins_with_the_longest_timeouts", [] {
+  constexpr auto longest = std::chrono::milliseconds::max();
+  const auto communicator = Communicator::connect(read_environment(), {.timeout = longest,
+                                                                       .connect_timeout = longest,
+                                                                       .heartbeat_timeout = longest,
+                                                                       .deadlock_timeout = longest});
+  communicator.barrier().wait();
+});
+
+TEST(Join, TimeoutsMayBeTheLongestThereAre) {
+  expect_success(run_processes(joins_with_the_longest_timeouts, 2));
+  expect_success(run_processes(joins_with_the_longest_timeouts, 2, {.num_nodes = 2}));
+}
+
 // The default of the timeout is 5 min.
 TEST(Join, AbsentRanksAreLoggedLongBeforeTheTimeout) {
   RankProcesses without_rank_1(joins, 2, {.absent = {1}});
