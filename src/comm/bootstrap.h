@@ -9,6 +9,7 @@
 #include "comm/backend/backend.h"
 #include "comm/rendezvous/rendezvous.h"
 #include "comm/select_device_backend.h"
+#include "core/socket.h"
 #include "flight/recorder.h"
 #include "tutti/comm/communicator.h"
 
@@ -37,7 +38,7 @@ struct BindAddress {
 std::optional<BindAddress> bind_address_from_env();
 /// The address for ranks of one machine. It does not depend on the machine's networks.
 inline BindAddress loopback() {
-  return {.interface = "", .address = "127.0.0.1"};
+  return {.interface = "", .address = loopback_host};
 }
 
 /// What a rank publishes when the ranks meet: its node, and what all ranks must agree on.

@@ -198,8 +198,8 @@ void JobState::answer_values(const KeyValues::Waiting& waiting) {
 }
 
 void JobState::answer_once(const RequestId& request, std::string frame) {
-  session(request.rank).kept_answers[request.tag] = frame;
-  send_(request.rank, std::move(frame));
+  const auto& kept = session(request.rank).kept_answers[request.tag] = std::move(frame);
+  send_(request.rank, kept);
 }
 
 void JobState::fail_request(const RequestId& request, RequestError error, std::vector<int> ranks, std::string text) {

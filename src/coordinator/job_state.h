@@ -29,7 +29,7 @@ struct JobOptions {
 class JobState {
  public:
   /// `send` puts a frame into the connection of a rank, if it has one.
-  using Send = std::function<void(int rank, std::string frame)>;
+  using Send = std::function<void(int rank, std::string_view frame)>;
   JobState(const JobOptions& options, Send send);
 
   /// Unless the verdict is a refusal, the caller connects the rank and then calls welcome().

@@ -1,6 +1,7 @@
 #include "coordinator/membership.h"
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 namespace tutti::coordinator {
@@ -174,8 +175,7 @@ bool Membership::has_ended(int rank) const {
 }
 
 bool Membership::has_finished() const {
-  return std::ranges::none_of(
-      entries_, [](const Entry& known) { return known.state == State::present || known.state == State::disconnected; });
+  return std::ranges::none_of(std::views::iota(0, world_size_), [this](int rank) { return is_active(rank); });
 }
 
 }  // namespace tutti::coordinator

@@ -134,7 +134,10 @@ class Server::Loop {
       const std::lock_guard lock(mutex_);
       has_finished_ = job_->membership().has_finished();
       const bool closes = has_finished_ && is_last_job_;
-      if (closes) close_all();
+      if (closes) {
+        connections_.clear();
+        listening_.reset();
+      }
       if (has_finished_) changed_.notify_all();
       if (is_stopping_ || closes) return;
     }
@@ -187,9 +190,8 @@ class Server::Loop {
   }
 
   void evict_pending() {
-    std::vector<Time> since;
-    for (const int descriptor : pending_) since.push_back(connections_.at(descriptor)->accepted_at);
-    for (auto count = PendingLimit::to_evict(since, current_time()); count > 0; --count) {
+    const auto since = [this](int descriptor) { return connections_.at(descriptor)->accepted_at; };
+    for (auto count = PendingLimit::to_evict(pending_, current_time(), since); count > 0; --count) {
       auto& connection = *connections_.at(pending_.front());
       logger_.warning("the coordinator closed a connection from " + describe_peer(connection.stream.socket()) +
                       ", which did not introduce itself");
@@ -238,7 +240,9 @@ class Server::Loop {
         JobOptions{.world_size = options_.world_size,
                    .heartbeat_timeout = has_own_timeouts ? options_.heartbeat_timeout : first.heartbeat_timeout,
                    .deadlock_timeout = has_own_timeouts ? options_.deadlock_timeout : first.deadlock_timeout},
-        [this](int rank, std::string frame) { send(rank, std::move(frame)); });
+        [this](int rank, std::string_view frame) {
+          if (const auto found = by_rank_.find(rank); found != by_rank_.end()) found->second->stream.send(frame);
+        });
     for (const int rank : ended_processes_) job->process_exited(rank);
     return job;
   }
@@ -311,10 +315,6 @@ class Server::Loop {
     return found != by_rank_.end() && !has_unacknowledged_bytes(found->second->stream.socket());
   }
 
-  void send(int rank, std::string frame) {
-    if (const auto found = by_rank_.find(rank); found != by_rank_.end()) found->second->stream.send(frame);
-  }
-
   /// Ends connections that have sent all, and asks for writability where bytes wait.
   void finish_connections() {
     for (const auto& [descriptor, connection] : connections_) {
@@ -340,12 +340,6 @@ class Server::Loop {
     }
     connection.rank = -1;
     ended_.push_back(descriptor);
-  }
-
-  void close_all() {
-    by_rank_.clear();
-    connections_.clear();
-    listening_.reset();
   }
 
   void erase_ended() {

@@ -48,17 +48,17 @@ FileDescriptor open_socket(int family) {
   return socket;
 }
 
-std::string numeric_host(const sockaddr* address, socklen_t length) {
-  std::array<char, NI_MAXHOST> text{};
-  if (::getnameinfo(address, length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) return "";
-  return text.data();
-}
-
 }  // namespace
 
 std::string format_address(const std::string& host, int port) {
   const bool is_ipv6 = host.find(':') != std::string::npos;
   return (is_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+std::string numeric_host(const sockaddr* address, socklen_t length) {
+  std::array<char, NI_MAXHOST> text{};
+  if (::getnameinfo(address, length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) return "";
+  return text.data();
 }
 
 std::vector<std::string> resolve_host(const std::string& host) {
@@ -215,7 +215,7 @@ SocketAddress local_address_of(int descriptor) {
   if (::getsockname(descriptor, address, &length) != 0) throw_socket_error("reading an address");
   const auto host = numeric_host(address, length);
   const bool is_everywhere = host == "0.0.0.0" || host == "::";
-  return {.host = is_everywhere ? "127.0.0.1" : host, .port = ntohs(port_in(bound))};
+  return {.host = is_everywhere ? loopback_host : host, .port = ntohs(port_in(bound))};
 }
 
 std::string describe_peer(const FileDescriptor& socket) {

@@ -18,7 +18,6 @@
 namespace tutti::comm {
 namespace {
 
-constexpr const char* loopback_host = "127.0.0.1";
 constexpr const char* no_secret = "-";
 
 // The address of a listening socket at which this process reaches it; nullopt if `descriptor` is none.
