@@ -8,19 +8,19 @@
 namespace tutti::coordinator {
 namespace {
 
-void check_key(const std::string& key) {
+void expect_key(const std::string& key) {
   if (key.size() > max_key_bytes) throw DamagedFrame("a key is too long");
 }
 
 std::string key_of(BodyReader& body) {
   auto key = body.text();
-  check_key(key);
+  expect_key(key);
   return key;
 }
 
 std::vector<std::string> keys_of(BodyReader& body) {
   auto keys = body.texts();
-  for (const auto& key : keys) check_key(key);
+  for (const auto& key : keys) expect_key(key);
   return keys;
 }
 

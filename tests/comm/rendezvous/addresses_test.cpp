@@ -1,5 +1,6 @@
 // Ranks: 2 and 3 processes on simulated nodes of their own: over IPv6, and with a range of ports.
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
