@@ -203,12 +203,12 @@ Communicator connect_ranks(JoinedGroup group, const BackendRequest& requested, c
   const auto selection = select_device_backend(requested, peers.devices, nodes);
   const bool encrypts = group.encryption != nullptr;
   if (encrypts && !has_one_node) require_encrypting_backends(requested, selection);
-  const auto endpoint =
-      std::make_shared<Endpoint>(std::move(socket), peers.addresses, EndpointOptions{.rank = group.rank,
-                                                                    .secret = encrypts       ? group.encryption
-                                                                              : has_one_node ? nullptr
-                                                                                             : group.secret,
-                                                                    .encrypts = encrypts});
+  const auto endpoint = std::make_shared<Endpoint>(std::move(socket), peers.addresses,
+                                                   EndpointOptions{.rank = group.rank,
+                                                                   .secret = encrypts       ? group.encryption
+                                                                             : has_one_node ? nullptr
+                                                                                            : group.secret,
+                                                                   .encrypts = encrypts});
   const auto size = static_cast<int>(nodes.size());
   const auto timeout = options.connect_timeout;
   const auto& rendezvous = group.rendezvous;

@@ -120,8 +120,7 @@ Communicator connect_peers(PeerGroup group, const CommunicatorOptions& options) 
 
 }  // namespace comm
 
-Communicator Communicator::connect(const StorePtr& store, int rank, int size,
-                                   const CommunicatorOptions& options) {
+Communicator Communicator::connect(const StorePtr& store, int rank, int size, const CommunicatorOptions& options) {
   if (!store) throw UsageError("Communicator::connect: the store is null.");
   if (size < 1 || rank < 0 || rank >= size) {
     throw UsageError("Communicator::connect: rank " + std::to_string(rank) + " of " + std::to_string(size) +

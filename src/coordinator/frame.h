@@ -157,7 +157,8 @@ class FrameBuffer {
   void append(std::string_view bytes) { bytes_.append(bytes); }
   /// Calls on_frame(header, body) for each complete frame while `continues` returns true. Throws DamagedFrame.
   template <typename OnFrame>
-  void take_frames(const OnFrame& on_frame, const std::function<bool()>& continues = [] { return true; }) {
+  void take_frames(
+      const OnFrame& on_frame, const std::function<bool()>& continues = [] { return true; }) {
     std::size_t done = 0;
     while (bytes_.size() - done >= sizeof(FrameHeader) && continues()) {
       FrameHeader header;

@@ -172,7 +172,8 @@ class Server::Loop {
       const int descriptor = socket->get();
       try {
         auto& connection = connections_[descriptor];
-        connection = std::make_unique<Connection>(Stream(*std::move(socket), tls_ ? &*tls_ : nullptr, max_unsent_bytes));
+        connection =
+            std::make_unique<Connection>(Stream(*std::move(socket), tls_ ? &*tls_ : nullptr, max_unsent_bytes));
         pending_.push_back(descriptor);
         poller_.watch(descriptor, EPOLLIN);
       } catch (const std::exception&) {  // no memory or descriptor

@@ -138,7 +138,8 @@ TEST(CoordinatorFailures, ARankWhoseFrameArrivesSlowlyHasNotFailed) {
   Told told;
   Client observer(client_options(server, 0, 2), told.events());
   const Hello hello{.member = {.rank = 1, .world_size = 2, .node = "node 1", .version = "1"}, .key = {7, 7}};
-  const auto frames = hello.frame() + BodyWriter().text("a").text(std::string(max_value_bytes, 'x')).frame(MessageType::set);
+  const auto frames =
+      hello.frame() + BodyWriter().text("a").text(std::string(max_value_bytes, 'x')).frame(MessageType::set);
   const auto socket = connect_nonblocking({"127.0.0.1", server.port()});
   auto rest = std::as_bytes(std::span(frames));
   rest = rest.subspan(try_write(socket, rest.first(hello.frame().size())));

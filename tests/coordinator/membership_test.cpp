@@ -95,6 +95,7 @@ TEST(Membership, ANewProcessOfARankThatHasLeftComesAgainLater) {
   auto members = two_nodes();
   EXPECT_TRUE(members.leave(1));
   EXPECT_EQ(members.hello(hello(1, 2), start).verdict, Verdict::not_yet);
+  EXPECT_EQ(members.hello(hello(1, 2, 3), start).verdict, Verdict::not_yet) << "also with another world size";
 }
 
 TEST(Membership, AResetIsAnExitUnlessTheClientComesBack) {

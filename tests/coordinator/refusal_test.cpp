@@ -133,7 +133,8 @@ TEST(Coordinator, ClosesItsPortAfterItsLastJob) {
   second.reset();
   while (!server.has_finished()) std::this_thread::yield();
   Server next_server(std::move(options));
-  next.get()->set("of the next job", "1");
+  const auto next_first = next.get();
+  next_first->set("of the next job", "1");
   EXPECT_TRUE(Client(client_options(next_server, 1, 2), {}).check({"of the next job"}));
 }
 

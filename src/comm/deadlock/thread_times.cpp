@@ -16,8 +16,8 @@ namespace {
 // Queue threads ("tutti-worker") are not among them: they run tasks of the program. Some versions of Gloo name their
 // thread.
 constexpr std::array<std::string_view, 12> service_threads{
-    "tutti-coord", "tutti-server", "tutti-device", "tutti-deadlock", "tutti-tcp",       "tutti-gloo-io",  "gloo_tcp_loop",
-    "pt_gloo_runloop", "pt_tcpstore",  "pt_tcpstore_uv", "pt_nccl_watchdg", "pt_nccl_heartbt"};
+    "tutti-coord",   "tutti-server",    "tutti-device", "tutti-deadlock", "tutti-tcp",       "tutti-gloo-io",
+    "gloo_tcp_loop", "pt_gloo_runloop", "pt_tcpstore",  "pt_tcpstore_uv", "pt_nccl_watchdg", "pt_nccl_heartbt"};
 
 // The clock of a thread's CPU time, as the kernel numbers it. pthread_getcpuclockid() needs the thread's pthread_t.
 clockid_t clock_of(pid_t thread) {

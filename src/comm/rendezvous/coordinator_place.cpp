@@ -36,8 +36,8 @@ BoundSocket listen_at(const Environment& environment) {
   return socket;
 }
 
-// The socket that the launcher passed on, or one of this rank. An inherited socket is closed with the first coordinator,
-// and its number may then name the socket of the next one.
+// The socket that the launcher passed on, or one of this rank. An inherited socket is closed with the first
+// coordinator, and its number may then name the socket of the next one.
 FileDescriptor listening_socket(const Environment& environment) {
   static std::atomic<bool> is_taken = false;
   if (const auto inherited = environment.master_listen_fd) {

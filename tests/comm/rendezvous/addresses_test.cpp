@@ -141,8 +141,7 @@ TEST(PortRange, RanksListenInIt) {
   const auto full = std::to_string(taken.address.port);
   expect_success(
       run_processes(finds_no_port, 2, {.num_nodes = 2, .variables = {{"TUTTI_PORT_RANGE", full + "-" + full}}}));
-  expect_success(
-      run_processes(rank_one_finds_no_port, 2, {.variables = {{"FULL_PORT_RANGE", full + "-" + full}}}));
+  expect_success(run_processes(rank_one_finds_no_port, 2, {.variables = {{"FULL_PORT_RANGE", full + "-" + full}}}));
 }
 
 }  // namespace

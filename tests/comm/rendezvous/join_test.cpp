@@ -45,10 +45,9 @@ const RankProgram joins("join_joins",
 
 const RankProgram joins_with_the_longest_timeouts("join_joins_with_the_longest_timeouts", [] {
   constexpr auto longest = std::chrono::milliseconds::max();
-  const auto communicator = Communicator::connect(read_environment(), {.timeout = longest,
-                                                                       .connect_timeout = longest,
-                                                                       .heartbeat_timeout = longest,
-                                                                       .deadlock_timeout = longest});
+  const auto communicator = Communicator::connect(
+      read_environment(),
+      {.timeout = longest, .connect_timeout = longest, .heartbeat_timeout = longest, .deadlock_timeout = longest});
   communicator.barrier().wait();
 });
 
