@@ -172,7 +172,7 @@ TEST(CoordinatorFailures, ACoordinatorThatIsStoppedEndsNothing) {
   Told told;
   Client first(options_for(port, 0, 2), told.events());
   Client second(options_for(port, 1, 2), {});
-  server.signal(SIGSTOP);
+  server.stop();
   EXPECT_THROW(first.add("b", 1, milliseconds(1)), TimeoutError);
   auto value = std::async(std::launch::async, [&] { return second.add("a", 1); });
   std::this_thread::sleep_for(seconds(3));  // three times the timeout
