@@ -14,7 +14,6 @@ class LingeringServers {
  public:
   void add(std::unique_ptr<coordinator::Server> server) {
     const std::lock_guard lock(mutex_);
-    server->close_when_finished();  // this rank may run the coordinator of a further job there
     if (!is_exiting_) std::erase_if(servers_, [](const auto& earlier) { return earlier->has_finished(); });
     servers_.push_back(std::move(server));
   }
@@ -64,7 +63,9 @@ JobConnection::JobConnection(std::unique_ptr<coordinator::Server> server, const 
       server_(std::move(server)),
       client_(std::make_shared<coordinator::Client>(options, events_->handlers())) {}
 
+// This rank may run the coordinator of the next job at the same address, and the other ranks may connect to it at once.
 JobConnection::~JobConnection() {
+  if (server_) server_->close_when_finished();
   client_.reset();
   if (server_) LingeringServers::of_process().add(std::move(server_));
 }
