@@ -41,7 +41,7 @@ COMM_MODULES = {
     "rendezvous": ["backend"],
     "shm": ["os", "backend", "reduction"],
     "health": ["backend", "rendezvous"],
-    "deadlock": ["backend", "rendezvous"],
+    "deadlock": ["backend", "rendezvous", "os"],
     "transport": ["os", "backend"],
     "algorithms": ["os", "backend", "reduction", "transport"],
     "transport/tcp": ["os", "backend", "rendezvous", "health", "transport", "algorithms"],

@@ -153,7 +153,7 @@ std::optional<BindAddress> bind_address_from_env() {
   return BindAddress{.interface = *interface, .address = ""};
 }
 
-BackendRequest check_options(const CommunicatorOptions& options) {
+BackendRequest check_options(CommunicatorOptions& options) {
   const auto variable = options.backend == "auto" ? process_variable(backend_variable) : std::nullopt;
   const std::string name = variable.value_or(options.backend);
   auto requested = parse_backend(name, variable ? std::string(backend_variable) + "=" + name + ": " : std::string(),
@@ -170,6 +170,10 @@ BackendRequest check_options(const CommunicatorOptions& options) {
   (void)read_port_range(&process_variable);
   (void)heartbeat_timeout(options);  // all throw UsageError for a wrong value
   (void)deadlock_timeout(options);
+  for (auto* const timeout :
+       {&options.timeout, &options.connect_timeout, &options.heartbeat_timeout, &options.deadlock_timeout}) {
+    *timeout = std::min(*timeout, longest_timeout);
+  }
   return requested;
 }
 

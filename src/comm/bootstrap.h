@@ -9,14 +9,15 @@
 #include "comm/backend/backend.h"
 #include "comm/rendezvous/rendezvous.h"
 #include "comm/select_device_backend.h"
+#include "core/socket.h"
 #include "flight/recorder.h"
 #include "tutti/comm/communicator.h"
 
 namespace tutti::comm {
 
 /// The backend that the program requests, or TUTTI_BACKEND if the program requests "auto". Throws UsageError for an
-/// unknown backend and for timeouts that are not positive.
-BackendRequest check_options(const CommunicatorOptions& options);
+/// unknown backend and for timeouts that are not positive. Shortens timeouts to a year (longest_timeout).
+BackendRequest check_options(CommunicatorOptions& options);
 /// Makes the communicator of a job of one rank. Throws UsageError if the request does not fit the rank's device.
 Communicator make_single_communicator(const BackendRequest& requested, const CommunicatorOptions& options);
 
@@ -37,7 +38,7 @@ struct BindAddress {
 std::optional<BindAddress> bind_address_from_env();
 /// The address for ranks of one machine. It does not depend on the machine's networks.
 inline BindAddress loopback() {
-  return {.interface = "", .address = "127.0.0.1"};
+  return {.interface = "", .address = loopback_host};
 }
 
 /// What a rank publishes when the ranks meet: its node, and what all ranks must agree on.

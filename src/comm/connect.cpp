@@ -25,25 +25,26 @@ comm::BindAddress network_address_of(const Environment& environment) {
 }  // namespace
 
 Communicator Communicator::connect(const Environment& environment, const CommunicatorOptions& options) {
-  const auto requested = comm::check_options(options);
-  if (environment.world_size == 1) return comm::make_single_communicator(requested, options);
+  auto checked = options;
+  const auto requested = comm::check_options(checked);
+  if (environment.world_size == 1) return comm::make_single_communicator(requested, checked);
 
   comm::JoinedGroup group{.rank = environment.rank,
                           .local_rank = environment.local_rank,
                           .network_address = [&] { return network_address_of(environment); },
                           .secret = has_local_coordinator(environment) ? nullptr : read_job_secret(&process_variable),
-                          .encryption = comm::encryption_secret(options)};
+                          .encryption = comm::encryption_secret(checked)};
   const comm::RankInfo own{.node = std::to_string(environment.node_rank),
                            .local_size = environment.local_world_size,
                            .backend = requested.name,
                            .encrypts = group.encryption != nullptr};
   auto [rendezvous, values] = comm::join_job(environment, group.secret, own.to_text(),
-                                             comm::coordinator_options(options, environment.world_size));
+                                             comm::coordinator_options(checked, environment.world_size));
   group.rendezvous = std::move(rendezvous);
   group.rank_infos = std::move(values);
   group.recorder = flight::make_recorder(
       {.rank = environment.rank, .world_size = environment.world_size, .restart = environment.restart_count});
-  return comm::connect_ranks(std::move(group), requested, options);
+  return comm::connect_ranks(std::move(group), requested, checked);
 }
 
 }  // namespace tutti

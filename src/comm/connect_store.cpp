@@ -90,17 +90,18 @@ CoordinatorSocket listen_for_peers(const std::string& store_host) {
 }
 
 Communicator connect_peers(PeerGroup group, const CommunicatorOptions& options) {
-  const auto requested = check_options(options);
-  if (group.size == 1) return make_single_communicator(requested, options);
-  const auto encryption = encryption_secret(options);
-  const auto deadline = Clock::now() + options.connect_timeout;
-  auto rest = options;
+  auto checked = options;
+  const auto requested = check_options(checked);
+  if (group.size == 1) return make_single_communicator(requested, checked);
+  const auto encryption = encryption_secret(checked);
+  const auto deadline = Clock::now() + checked.connect_timeout;
+  auto rest = checked;
   const auto count_time = [&] {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
     rest.connect_timeout = std::max(left, std::chrono::milliseconds(1));
   };
   const auto secret = read_job_secret(&process_variable);
-  const auto for_coordinator = coordinator_options(options, group.size);
+  const auto for_coordinator = coordinator_options(checked, group.size);
   auto place = parse_address(group.address, secret);
   if (!place) throw UsageError("the handle of rank 0 has no address.");
   if (group.rank == 0) place = start_coordinator(std::move(group.own_socket), for_coordinator);
@@ -125,15 +126,16 @@ Communicator Communicator::connect(const StorePtr& store, int rank, int size, co
     throw UsageError("Communicator::connect: rank " + std::to_string(rank) + " of " + std::to_string(size) +
                      ": ranks count from 0 to size - 1.");
   }
-  const auto requested = comm::check_options(options);
-  if (size == 1) return comm::make_single_communicator(requested, options);
-  const auto encryption = comm::encryption_secret(options);
+  auto checked = options;
+  const auto requested = comm::check_options(checked);
+  if (size == 1) return comm::make_single_communicator(requested, checked);
+  const auto encryption = comm::encryption_secret(checked);
   // The program's store is not protected. A secret of the job also protects what rank 0 publishes there.
   auto secret = read_job_secret(&process_variable);
   comm::Rendezvous rendezvous;
   try {
     rendezvous = comm::join_at_store(store, rank, rank == 0 ? coordinator_host(comm::host_of_store(store)) : "",
-                                     comm::this_node_id(), secret, comm::coordinator_options(options, size));
+                                     comm::this_node_id(), secret, comm::coordinator_options(checked, size));
   } catch (const UsageError&) {
     throw;
   } catch (const PeerError&) {
@@ -143,7 +145,7 @@ Communicator Communicator::connect(const StorePtr& store, int rank, int size, co
         "rank " + std::to_string(rank) + " could not use the store that the ranks share: " + first_line(error.what()),
         {});
   }
-  return connect_joined(std::move(rendezvous), rank, comm::host_of_store(store), requested, encryption, options);
+  return connect_joined(std::move(rendezvous), rank, comm::host_of_store(store), requested, encryption, checked);
 }
 
 }  // namespace tutti

@@ -12,9 +12,19 @@ std::string quoted(const std::vector<std::string>& keys) {
   return keys.empty() ? "" : " '" + keys.front() + (keys.size() > 1 ? "' and others" : "'");
 }
 
+void check_key(const std::string& key) {
+  if (key.size() > max_key_bytes) throw UsageError("a key has more than " + std::to_string(max_key_bytes) + " bytes");
+}
+
+std::string call_with_keys(ClientRequests& requests, const std::string& name, MessageType type,
+                           const std::vector<std::string>& keys, std::optional<Milliseconds> timeout) {
+  for (const auto& key : keys) check_key(key);
+  return requests.call(name + quoted(keys), type, BodyWriter().texts(keys), timeout);
+}
+
 std::string call_with_key(ClientRequests& requests, const std::string& name, MessageType type, const std::string& key,
                           const BodyWriter& body, std::optional<Milliseconds> timeout = std::nullopt) {
-  if (key.size() > max_key_bytes) throw UsageError("a key has more than " + std::to_string(max_key_bytes) + " bytes");
+  check_key(key);
   return requests.call(name + " '" + key + "'", type, body, timeout);
 }
 
@@ -32,30 +42,30 @@ void Client::set(const std::string& key, std::string_view value) {
   call_with_key(connection_->requests(), "set", MessageType::set, key, BodyWriter().text(key).text(value));
 }
 
-std::int64_t Client::add(const std::string& key, std::int64_t increment) {
-  const auto reply =
-      call_with_key(connection_->requests(), "add", MessageType::add, key, BodyWriter().text(key).put(increment));
+std::int64_t Client::add(const std::string& key, std::int64_t increment,
+                         std::optional<std::chrono::milliseconds> timeout) {
+  const auto reply = call_with_key(connection_->requests(), "add", MessageType::add, key,
+                                   BodyWriter().text(key).put(increment), timeout);
   return BodyReader(reply).get<std::int64_t>();
 }
 
-std::string Client::compare_set(const std::string& key, const std::string& expected, const std::string& desired) {
+std::string Client::compare_set(const std::string& key, const std::string& expected, const std::string& desired,
+                                std::optional<std::chrono::milliseconds> timeout) {
   const auto reply = call_with_key(connection_->requests(), "compare_set", MessageType::compare_set, key,
-                                   BodyWriter().text(key).text(expected).text(desired));
+                                   BodyWriter().text(key).text(expected).text(desired), timeout);
   return BodyReader(reply).text();
 }
 
 std::vector<std::string> Client::get(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) {
-  return BodyReader(
-             connection_->requests().call("get" + quoted(keys), MessageType::get, BodyWriter().texts(keys), timeout))
-      .texts();
+  return BodyReader(call_with_keys(connection_->requests(), "get", MessageType::get, keys, timeout)).texts();
 }
 
 void Client::wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout) {
-  connection_->requests().call("wait" + quoted(keys), MessageType::wait, BodyWriter().texts(keys), timeout);
+  call_with_keys(connection_->requests(), "wait", MessageType::wait, keys, timeout);
 }
 
-bool Client::check(const std::vector<std::string>& keys) {
-  const auto reply = connection_->requests().call("check" + quoted(keys), MessageType::check, BodyWriter().texts(keys));
+bool Client::check(const std::vector<std::string>& keys, std::optional<std::chrono::milliseconds> timeout) {
+  const auto reply = call_with_keys(connection_->requests(), "check", MessageType::check, keys, timeout);
   return BodyReader(reply).get<std::uint8_t>() != 0;
 }
 

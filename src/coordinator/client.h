@@ -56,15 +56,18 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
-  // Key-value entries. Keys and values are bytes; a value has at most max_value_bytes (coordinator/job.h).
+  // Key-value entries. Keys and values are bytes; a value has at most max_value_bytes (coordinator/job.h). A call
+  // without a timeout waits as long as the coordinator is stopped.
   void set(const std::string& key, std::string_view value);
-  std::int64_t add(const std::string& key, std::int64_t increment);
+  std::int64_t add(const std::string& key, std::int64_t increment,
+                   std::optional<std::chrono::milliseconds> timeout = std::nullopt);
   /// Stores `desired` if the value equals `expected`; an absent key equals "". Returns the value afterwards.
-  std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired);
+  std::string compare_set(const std::string& key, const std::string& expected, const std::string& desired,
+                          std::optional<std::chrono::milliseconds> timeout = std::nullopt);
   /// Waits until all `keys` exist. Returns their values in order.
   std::vector<std::string> get(const std::vector<std::string>& keys, std::chrono::milliseconds timeout);
   void wait(const std::vector<std::string>& keys, std::chrono::milliseconds timeout);
-  bool check(const std::vector<std::string>& keys);
+  bool check(const std::vector<std::string>& keys, std::optional<std::chrono::milliseconds> timeout = std::nullopt);
   bool erase(const std::string& key);
   std::int64_t num_keys();
 

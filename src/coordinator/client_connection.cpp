@@ -68,16 +68,26 @@ void Client::Connection::run() {
   enter(State::waiting);
   start_attempt();
   auto last_tick = current_time();
-  while (state_ != State::ended && stop_ == Stop::no) {
-    if (!poller_.wait(time_until(next_tick_)).empty()) state_ == State::connecting ? on_connected() : pump();
-    if (const auto now = current_time(); now >= next_tick_) {
-      const bool was_late = now - std::exchange(last_tick, now) > 2 * interval_ + late_limit;
-      tick_every(interval_);
-      on_tick(was_late);
+  do {
+    while (continues()) {
+      if (!poller_.wait(time_until(next_tick_)).empty()) state_ == State::connecting ? on_connected() : pump();
+      if (const auto now = current_time(); now >= next_tick_) {
+        const bool was_late = now - std::exchange(last_tick, now) > 2 * interval_ + late_limit;
+        tick_every(interval_);
+        on_tick(was_late);
+      }
+      send_frames();
     }
-    send_frames();
-  }
-  leave();
+  } while (!leave());
+}
+
+// A rank that leaves while its connection is broken connects again first. Otherwise it would count as exited.
+bool Client::Connection::continues() {
+  if (state_ == State::ended || stop_ == Stop::abandoning) return false;
+  if (stop_ == Stop::no) return true;
+  const auto now = current_time();
+  if (!leave_deadline_) leave_deadline_ = now + leave_timeout;
+  return has_been_open_ && state_ != State::open && now < *leave_deadline_;
 }
 
 // Each state has its socket and its time between ticks.
@@ -115,7 +125,7 @@ void Client::Connection::tick_every(Milliseconds interval) {
 }
 
 void Client::Connection::watch_stream() {
-  if (stream_) poller_.watch(stream_->socket().get(), stream_->wants_write() ? EPOLLIN | EPOLLOUT : EPOLLIN);
+  if (stream_) poller_.watch(stream_->socket().get(), stream_->events());
 }
 
 void Client::Connection::on_tick(bool was_late) {
@@ -185,6 +195,7 @@ void Client::Connection::on_connected() {
   } catch (const std::system_error& error) {
     return on_connect_error(error);
   }
+  set_keepalive(socket_, options_.heartbeat_timeout);  // a stopped coordinator sends no answer, and no bytes wait
   enter(State::greeting);
   stream_->send(Hello{.member = options_.member,
                       .key = key_,
@@ -211,6 +222,10 @@ void Client::Connection::pump() {
   const auto stream_state = stream_->pump([this](const FrameHeader& header, std::string_view body) {
     if (state_ != State::ended && !not_yet_) on_frame(header, body);
   });
+  if (stream_->has_progressed()) {  // a long answer takes longer than the response timeout
+    last_heard_ = current_time();
+    has_asked_ = false;
+  }
   if (state_ == State::ended) return;
   if (const auto why = std::exchange(not_yet_, std::nullopt)) {  // the ranks of an earlier program are present
     fail_attempt(*why);
@@ -239,8 +254,6 @@ void Client::Connection::on_broken(const std::string& why, Time since) {
 
 void Client::Connection::on_frame(const FrameHeader& header, std::string_view body) {
   const auto type = header.message();
-  last_heard_ = current_time();
-  has_asked_ = false;
   if (state_ == State::greeting) return on_greeting_answer(type, body);
   switch (type) {
     case MessageType::probe:
@@ -293,16 +306,19 @@ void Client::Connection::end(std::optional<Cause> cause, const std::string& why,
 }
 
 // The coordinator reads all that this rank has sent, then closes. Closing first could discard the last bytes.
-void Client::Connection::leave() {
-  if (stop_ != Stop::leaving || state_ != State::open) return;
+bool Client::Connection::leave() {
+  if (stop_ != Stop::leaving || state_ != State::open) return true;
   send_frames();
   stream_->send(BodyWriter().frame(MessageType::leave));
-  const auto deadline = current_time() + leave_timeout;
-  while (current_time() < deadline &&
+  while (current_time() < *leave_deadline_ &&
          stream_->pump([](const FrameHeader&, std::string_view) {}) == Stream::State::open) {
     watch_stream();
-    poller_.wait(time_until(deadline));
+    poller_.wait(time_until(*leave_deadline_));
   }
+  const auto stream_state = stream_->state();
+  if (stream_state != Stream::State::reset && stream_state != Stream::State::network_error) return true;
+  on_broken(describe_end(stream_state), current_time());
+  return false;
 }
 
 }  // namespace tutti::coordinator

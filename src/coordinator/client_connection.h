@@ -64,7 +64,9 @@ class Client::Connection {
   void send_heartbeat();
   /// Returns false if the coordinator's process does not answer.
   bool check_response(Time now, bool was_late);
-  void leave();
+  bool continues();
+  /// Returns false if the connection has broken meanwhile.
+  bool leave();
   void end(std::optional<Cause> cause, const std::string& why, bool is_usage_error = false);
 
   const InThisProcess in_this_process_;
@@ -88,11 +90,12 @@ class Client::Connection {
   Time broken_since_{};
   std::string last_error_;
   std::uint64_t events_seen_ = 0;
-  Time last_heard_{};                   // a frame of the coordinator
+  Time last_heard_{};                   // the coordinator has sent or read bytes
   bool has_asked_ = false;              // since then, for an answer
   std::optional<std::string> not_yet_;  // why the coordinator does not accept this rank yet
   Milliseconds interval_{0};            // between ticks
   Time next_tick_{};
+  std::optional<Time> leave_deadline_;  // set while the rank leaves
   std::thread thread_;
 };
 

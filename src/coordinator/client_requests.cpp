@@ -42,10 +42,10 @@ std::string ClientRequests::call(const std::string& what, MessageType type, cons
     wake_();
     changed_.wait_for(lock, cancel_timeout, is_over);
   }
-  const auto answered = std::move(found->second);
+  auto answered = std::move(found->second);
   requests_.erase(found);
   if (answered.error) throw_error(what, *answered.error, timeout.value_or(Milliseconds(0)));
-  if (answered.is_answered) return answered.reply;
+  if (answered.is_answered) return std::move(answered.reply);
   if (end_) throw_ended(what);
   throw TimeoutError(what + ": the coordinator did not answer within " + describe_duration(*timeout), {});
 }

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -154,11 +155,12 @@ class FrameBuffer {
  public:
   void set_max_body(std::size_t bytes) { max_body_ = bytes; }
   void append(std::string_view bytes) { bytes_.append(bytes); }
-  /// Calls on_frame(header, body) for each complete frame. Throws DamagedFrame.
+  /// Calls on_frame(header, body) for each complete frame while `continues` returns true. Throws DamagedFrame.
   template <typename OnFrame>
-  void take_frames(const OnFrame& on_frame) {
+  void take_frames(
+      const OnFrame& on_frame, const std::function<bool()>& continues = [] { return true; }) {
     std::size_t done = 0;
-    while (bytes_.size() - done >= sizeof(FrameHeader)) {
+    while (bytes_.size() - done >= sizeof(FrameHeader) && continues()) {
       FrameHeader header;
       std::memcpy(&header, bytes_.data() + done, sizeof(header));
       if (header.zero != 0 || header.length > max_body_) throw DamagedFrame("no header of a frame");

@@ -8,10 +8,20 @@
 namespace tutti::coordinator {
 namespace {
 
+void expect_key(const std::string& key) {
+  if (key.size() > max_key_bytes) throw DamagedFrame("a key is too long");
+}
+
 std::string key_of(BodyReader& body) {
   auto key = body.text();
-  if (key.size() > max_key_bytes) throw DamagedFrame("a key is too long");
+  expect_key(key);
   return key;
+}
+
+std::vector<std::string> keys_of(BodyReader& body) {
+  auto keys = body.texts();
+  for (const auto& key : keys) expect_key(key);
+  return keys;
 }
 
 std::string value_of(BodyReader& body) {
@@ -48,7 +58,6 @@ void JobState::welcome(const Hello& hello) {
 }
 
 bool JobState::on_frame(int rank, const FrameHeader& header, std::string_view body, Time now) {
-  membership_.heard_from(rank, now);
   if (!membership_.is_active(rank)) return true;  // the rank learns from the events that it has failed
   BodyReader reader(body);
   switch (header.message()) {
@@ -112,12 +121,12 @@ void JobState::on_request(int rank, MessageType type, std::uint64_t tag, BodyRea
     case MessageType::erase:
       return answer_once(request, reply(BodyWriter().put<std::uint8_t>(key_values_.erase(key_of(body)))));
     case MessageType::check:
-      return send_(rank, reply(BodyWriter().put<std::uint8_t>(key_values_.contains(body.texts()))));
+      return send_(rank, reply(BodyWriter().put<std::uint8_t>(key_values_.contains(keys_of(body)))));
     case MessageType::num_keys:
       return send_(rank, reply(BodyWriter().put(static_cast<std::int64_t>(key_values_.size()))));
     case MessageType::get:
     case MessageType::wait: {
-      KeyValues::Waiting waiting{.request = request, .keys = body.texts(), .wants_values = type == MessageType::get};
+      KeyValues::Waiting waiting{.request = request, .keys = keys_of(body), .wants_values = type == MessageType::get};
       if (key_values_.contains(waiting.keys)) return answer_values(waiting);
       return key_values_.wait(std::move(waiting));
     }
@@ -189,8 +198,8 @@ void JobState::answer_values(const KeyValues::Waiting& waiting) {
 }
 
 void JobState::answer_once(const RequestId& request, std::string frame) {
-  session(request.rank).kept_answers[request.tag] = frame;
-  send_(request.rank, std::move(frame));
+  const auto& kept = session(request.rank).kept_answers[request.tag] = std::move(frame);
+  send_(request.rank, kept);
 }
 
 void JobState::fail_request(const RequestId& request, RequestError error, std::vector<int> ranks, std::string text) {

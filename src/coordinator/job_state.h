@@ -29,7 +29,7 @@ struct JobOptions {
 class JobState {
  public:
   /// `send` puts a frame into the connection of a rank, if it has one.
-  using Send = std::function<void(int rank, std::string frame)>;
+  using Send = std::function<void(int rank, std::string_view frame)>;
   JobState(const JobOptions& options, Send send);
 
   /// Unless the verdict is a refusal, the caller connects the rank and then calls welcome().
@@ -37,9 +37,11 @@ class JobState {
   void welcome(const Hello& hello);
   /// Throws DamagedFrame. Returns false if the rank has left by this.
   bool on_frame(int rank, const FrameHeader& header, std::string_view body, Time now);
+  /// The rank has sent or read bytes.
+  void heard_from(int rank, Time now) { membership_.heard_from(rank, now); }
   void disconnected(int rank, Disconnect how, Time now);
   void process_exited(int rank);
-  void stalled(Time::duration duration) { membership_.stalled(duration); }
+  void stalled(Time::duration duration, Time now) { membership_.stalled(duration, now); }
   /// Judges absences and deadlocks. All that peers have sent must have been read before.
   void judge(Time now, const std::function<bool(int rank)>& acknowledges);
   /// Sends the events since the last call.

@@ -1,6 +1,7 @@
 #include "coordinator/membership.h"
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 namespace tutti::coordinator {
@@ -44,20 +45,25 @@ std::string Membership::contradiction(const Member& member) const {
 
 Membership::HelloResult Membership::hello(const Hello& hello, Time now) {
   const auto& member = hello.member;
+  const bool is_in_range = member.rank >= 0 && member.rank < world_size_;
+  const bool is_same = is_in_range && entry(member.rank).state != State::absent && entry(member.rank).key == hello.key;
+  if (is_in_range && has_ended(member.rank) && !is_same) {  // its next program may have another world size
+    return {Verdict::not_yet, rank_text(member.rank) + " has left or failed, and other ranks are still in the job"};
+  }
   if (const auto why = contradiction(member); !why.empty()) {
     // A rank that the job does not wait for may belong to another job and must not end this one.
     const bool is_awaited = is_gathering() && member.rank >= 0 && member.rank < member.world_size &&
-                            (member.rank >= world_size_ || entry(member.rank).state == State::absent);
+                            (!is_in_range || entry(member.rank).state == State::absent);
     return {is_awaited ? Verdict::contradicted : Verdict::refused, why};
   }
-  if (member.rank < 0 || member.rank >= world_size_) {
+  if (!hello.has_known_format) {
+    return {Verdict::refused, rank_text(member.rank) + " has version " + member.version +
+                                  ", the coordinator has wire format " + std::to_string(wire_version)};
+  }
+  if (!is_in_range) {
     return {Verdict::refused, rank_text(member.rank) + " is outside the world size " + std::to_string(world_size_)};
   }
   auto& known = entry(member.rank);
-  const bool is_same = known.state != State::absent && known.key == hello.key;
-  if (has_ended(member.rank) && !is_same) {
-    return {Verdict::not_yet, rank_text(member.rank) + " has left or failed, and other ranks are still in the job"};
-  }
   if (known.state == State::failed) {
     return {Verdict::refused, rank_text(member.rank) + " has failed, and the job has acted upon it"};
   }
@@ -105,10 +111,10 @@ bool Membership::process_exited(int rank) {
   return true;
 }
 
-void Membership::stalled(Time::duration duration) {
+void Membership::stalled(Time::duration duration, Time now) {
   for (auto& known : entries_) {
-    known.last_heard += duration;
-    known.disconnected_at += duration;
+    known.last_heard = std::min(known.last_heard + duration, now);
+    known.disconnected_at = std::min(known.disconnected_at + duration, now);
   }
 }
 
@@ -170,8 +176,7 @@ bool Membership::has_ended(int rank) const {
 }
 
 bool Membership::has_finished() const {
-  return std::ranges::none_of(
-      entries_, [](const Entry& known) { return known.state == State::present || known.state == State::disconnected; });
+  return std::ranges::none_of(std::views::iota(0, world_size_), [this](int rank) { return is_active(rank); });
 }
 
 }  // namespace tutti::coordinator

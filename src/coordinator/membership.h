@@ -7,7 +7,7 @@
 //                     present --RST--> disconnected --50 ms--> failed (exited)
 //                     present --network error--> disconnected --heartbeat_timeout--> failed (unreachable)
 //                     disconnected --hello with the same key--> present
-//                     present --no heartbeat for heartbeat_timeout--> failed (stopped or unreachable)
+//                     present --no bytes for heartbeat_timeout--> failed (stopped or unreachable)
 //
 // `left` and `failed` are final. A client whose connection breaks while its process runs keeps the broken socket open
 // until the next connection stands, so the kernel sends a FIN only for a process that has ended.
@@ -60,8 +60,8 @@ class Membership {
   /// The kernel says that the rank's process has ended. Returns true if the rank has failed by this.
   bool process_exited(int rank);
 
-  /// All members count as heard from this much later, because the coordinator itself did not run.
-  void stalled(Time::duration duration);
+  /// All members count as heard from this much later, but not after `now`, because the coordinator itself did not run.
+  void stalled(Time::duration duration, Time now);
   /// The failures and warnings by now. All that peers have sent must have been read before. `acknowledges` says whether
   /// the kernel of a rank's machine has acknowledged all bytes; it is asked only for ranks that miss heartbeats.
   std::vector<FailedRanks> judge(Time now, const std::function<bool(int rank)>& acknowledges);

@@ -39,6 +39,7 @@ Hello Hello::from_body(std::string_view body) {
   hello.member.version = reader.text();
   if (version != wire_version) {  // what follows may differ
     hello.member.version += " (wire format " + std::to_string(version) + ")";
+    hello.has_known_format = false;
     return hello;
   }
   hello.key = {reader.get<std::uint64_t>(), reader.get<std::uint64_t>()};

@@ -20,6 +20,7 @@ struct Hello {
   std::uint64_t events_seen = 0;  ///< of the job's events, so that a connection made again continues there
   std::chrono::milliseconds heartbeat_timeout{0};
   std::chrono::milliseconds deadlock_timeout{0};
+  bool has_known_format = true;  ///< false if wire_version differs: only `member` is read
 
   std::string frame() const;
   /// Throws DamagedFrame.

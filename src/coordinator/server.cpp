@@ -1,6 +1,7 @@
 #include "coordinator/server.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <condition_variable>
 #include <exception>
@@ -29,6 +30,8 @@ constexpr auto tick = Milliseconds(50);
 // A loop that wakes later than this did not run: the machine or the process was stopped.
 constexpr auto stall_limit = Milliseconds(200);
 constexpr int max_drain_rounds = 1000;
+// Of answers to one rank. It may ask for several long values at once: the next request is read when it has read these.
+constexpr std::size_t max_unsent_bytes = max_body_bytes;
 // All ranks may throw the same error, and must have read its reason.
 constexpr auto unwinding_linger = Milliseconds(500);
 // Where the process has no descriptor left, accepting fails at once, again and again.
@@ -85,6 +88,11 @@ class Server::Loop {
     return has_finished_;
   }
 
+  void close_when_finished() {
+    is_last_job_ = true;
+    poller_.wake();
+  }
+
   void process_exited(int rank) {
     {
       const std::lock_guard lock(mutex_);
@@ -109,7 +117,7 @@ class Server::Loop {
       poll(time_until(next_judgement));
       const auto woke = current_time();
       if (woke > next_judgement + stall_limit) {
-        job_->stalled(woke - next_judgement);
+        job_->stalled(woke - next_judgement, woke);
         next_judgement = woke;
       }
       // All that has come is read before anything is judged.
@@ -125,8 +133,13 @@ class Server::Loop {
       finish_connections();
       const std::lock_guard lock(mutex_);
       has_finished_ = job_->membership().has_finished();
+      const bool closes = has_finished_ && is_last_job_;
+      if (closes) {
+        connections_.clear();
+        listening_.reset();
+      }
       if (has_finished_) changed_.notify_all();
-      if (is_stopping_) return;
+      if (is_stopping_ || closes) return;
     }
   }
 
@@ -159,7 +172,8 @@ class Server::Loop {
       const int descriptor = socket->get();
       try {
         auto& connection = connections_[descriptor];
-        connection = std::make_unique<Connection>(Stream(*std::move(socket), tls_ ? &*tls_ : nullptr));
+        connection =
+            std::make_unique<Connection>(Stream(*std::move(socket), tls_ ? &*tls_ : nullptr, max_unsent_bytes));
         pending_.push_back(descriptor);
         poller_.watch(descriptor, EPOLLIN);
       } catch (const std::exception&) {  // no memory or descriptor
@@ -177,9 +191,8 @@ class Server::Loop {
   }
 
   void evict_pending() {
-    std::vector<Time> since;
-    for (const int descriptor : pending_) since.push_back(connections_.at(descriptor)->accepted_at);
-    for (auto count = PendingLimit::to_evict(since, current_time()); count > 0; --count) {
+    const auto since = [this](int descriptor) { return connections_.at(descriptor)->accepted_at; };
+    for (auto count = PendingLimit::to_evict(pending_, current_time(), since); count > 0; --count) {
       auto& connection = *connections_.at(pending_.front());
       logger_.warning("the coordinator closed a connection from " + describe_peer(connection.stream.socket()) +
                       ", which did not introduce itself");
@@ -195,8 +208,17 @@ class Server::Loop {
   void pump(Connection& connection) {
     if (connection.has_ended) return;
     auto& stream = connection.stream;
-    const auto state =
-        stream.pump([&](const FrameHeader& header, std::string_view body) { on_frame(connection, header, body); });
+    auto state = Stream::State::network_error;
+    try {
+      state =
+          stream.pump([&](const FrameHeader& header, std::string_view body) { on_frame(connection, header, body); });
+    } catch (const std::exception& error) {  // no memory: the other ranks' connections go on
+      logger_.warning("the coordinator closed the connection to " + describe_peer(stream.socket()) + ": " +
+                      error.what());
+    }
+    if (stream.has_progressed() && connection.rank >= 0 && !connection.is_closing) {
+      job_->heard_from(connection.rank, current_time());  // a long frame takes longer than the heartbeat timeout
+    }
     if (state != Stream::State::open) on_end(connection, state);
   }
 
@@ -219,7 +241,9 @@ class Server::Loop {
         JobOptions{.world_size = options_.world_size,
                    .heartbeat_timeout = has_own_timeouts ? options_.heartbeat_timeout : first.heartbeat_timeout,
                    .deadlock_timeout = has_own_timeouts ? options_.deadlock_timeout : first.deadlock_timeout},
-        [this](int rank, std::string frame) { send(rank, std::move(frame)); });
+        [this](int rank, std::string_view frame) {
+          if (const auto found = by_rank_.find(rank); found != by_rank_.end()) found->second->stream.send(frame);
+        });
     for (const int rank : ended_processes_) job->process_exited(rank);
     return job;
   }
@@ -227,7 +251,8 @@ class Server::Loop {
   // A rank's program may be several processes, one after the other: each is a job of its own.
   void on_hello(Connection& connection, const Hello& hello) {
     const auto& members = job_->membership();
-    if (members.has_begun() ? members.has_finished() : !job_->is_contradictory()) job_ = new_job(hello);
+    const bool has_ended = members.has_finished() && !is_last_job_;
+    if (members.has_begun() ? has_ended : !job_->is_contradictory()) job_ = new_job(hello);
     const auto result = job_->hello(hello, current_time());
     std::erase(pending_, connection.stream.socket().get());
     const bool is_member =
@@ -291,10 +316,6 @@ class Server::Loop {
     return found != by_rank_.end() && !has_unacknowledged_bytes(found->second->stream.socket());
   }
 
-  void send(int rank, std::string frame) {
-    if (const auto found = by_rank_.find(rank); found != by_rank_.end()) found->second->stream.send(frame);
-  }
-
   /// Ends connections that have sent all, and asks for writability where bytes wait.
   void finish_connections() {
     for (const auto& [descriptor, connection] : connections_) {
@@ -304,7 +325,7 @@ class Server::Loop {
       } else if (connection->is_closing && !stream.wants_write()) {
         end(*connection);
       } else if (!connection->has_ended) {
-        poller_.watch(descriptor, stream.wants_write() ? EPOLLIN | EPOLLOUT : EPOLLIN);
+        poller_.watch(descriptor, stream.events());
       }
     }
     erase_ended();
@@ -341,6 +362,7 @@ class Server::Loop {
   std::optional<Time> accepts_again_;                       // set while accepting is paused
   std::set<int> ended_processes_;                           // ranks whose processes have ended
   std::unique_ptr<JobState> job_;
+  std::atomic<bool> is_last_job_ = false;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -363,6 +385,10 @@ std::uint16_t Server::port() const {
 
 bool Server::has_finished() const {
   return loop_->has_finished();
+}
+
+void Server::close_when_finished() {
+  loop_->close_when_finished();
 }
 
 void Server::process_exited(int rank) {

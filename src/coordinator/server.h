@@ -37,6 +37,8 @@ class Server {
   std::uint16_t port() const;
   /// No rank is present, and the destructor would not wait.
   bool has_finished() const;
+  /// No further job begins: when no rank is present, closes all sockets, so that the address is free.
+  void close_when_finished();
   /// The parent of a rank tells that its process has ended. Bytes that the rank has sent before are read first.
   void process_exited(int rank);
 

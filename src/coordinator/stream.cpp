@@ -1,35 +1,44 @@
 #include "coordinator/stream.h"
 
+#include <sys/epoll.h>
+
 #include <array>
 #include <cerrno>
 #include <span>
+#include <utility>
 
 namespace tutti::coordinator {
 namespace {
 
 constexpr ssize_t short_read = ByteSocket::receive_bytes / 2;  // the socket held no more
 constexpr int max_reads = 16;                                  // in a row from one connection
-// A stopped rank reads nothing. Pushed events are small; this is enough for two of the longest answers.
-constexpr std::size_t max_unsent_bytes = 3 * max_body_bytes;
 
 }  // namespace
 
 void Stream::send(std::string_view frame) {
   if (state_ != State::open) return;
-  if (outgoing_.size() + frame.size() > max_unsent_bytes) return fail(State::congested);
+  if (sent_ >= outgoing_.size() - sent_) outgoing_.erase(0, std::exchange(sent_, 0));
   outgoing_.append(frame);
   flush();
 }
 
 Stream::State Stream::pump(const OnFrame& on_frame) {
+  has_progressed_ = false;
   flush();
-  if (state_ == State::open) read();
+  if (state_ == State::open && !is_congested()) read();
   try {
-    frames_.take_frames(on_frame);
+    frames_.take_frames(on_frame, [this] { return !is_congested(); });
   } catch (const DamagedFrame&) {
     state_ = State::damaged;
   }
   return state_;
+}
+
+std::uint32_t Stream::events() const {
+  std::uint32_t events = 0;
+  if (!is_congested()) events |= EPOLLIN;
+  if (wants_write()) events |= EPOLLOUT;
+  return events;
 }
 
 void Stream::read() {
@@ -38,6 +47,7 @@ void Stream::read() {
     const iovec part{.iov_base = buffer.data(), .iov_len = buffer.size()};
     const auto count = socket_.read({&part, 1});
     if (count > 0) {
+      has_progressed_ = true;
       frames_.append({buffer.data(), static_cast<std::size_t>(count)});
       if (count < short_read) return;
     } else if (count == 0 || errno == EPIPE) {
@@ -53,6 +63,7 @@ void Stream::flush() {
     const iovec rest{.iov_base = outgoing_.data() + sent_, .iov_len = outgoing_.size() - sent_};
     const auto count = socket_.write({&rest, 1});
     if (count >= 0) {
+      has_progressed_ = has_progressed_ || count > 0;
       sent_ += static_cast<std::size_t>(count);
     } else if (errno == EPIPE || errno == ECONNRESET) {
       // The peer may have sent frames before: read() ends the stream after them.

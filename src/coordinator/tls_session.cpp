@@ -27,12 +27,8 @@ TlsSession::TlsSession(const TlsContext& context, std::uint64_t records_per_key)
 
 void TlsSession::receive(std::span<const std::byte> encrypted) {
   const std::lock_guard lock(mutex_);
-  while (!encrypted.empty()) {
-    const auto size = std::min<std::size_t>(encrypted.size(), INT_MAX);
-    if (BIO_write(SSL_get_rbio(ssl_.get()), encrypted.data(), static_cast<int>(size)) != static_cast<int>(size))
-      throw std::bad_alloc();
-    encrypted = encrypted.subspan(size);
-  }
+  const auto size = static_cast<int>(encrypted.size());
+  if (size > 0 && BIO_write(SSL_get_rbio(ssl_.get()), encrypted.data(), size) != size) throw std::bad_alloc();
 }
 
 TlsSession::State TlsSession::handshake(std::string& to) {
@@ -65,22 +61,18 @@ std::size_t TlsSession::decrypt(std::span<std::byte> to) {
   return 0;
 }
 
-// One record at a time: BIO_reset() clears as much memory as the longest write has taken.
-bool TlsSession::encrypt(std::span<const std::byte> bytes, std::string& to) {
-  while (!bytes.empty()) {
-    const std::lock_guard lock(mutex_);
-    if (state_ != State::open) return false;
-    ERR_clear_error();
-    if (records_ == records_per_key_) {
-      records_ = 0;
-      if (SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) != 1) return false;
-    }
-    const auto size = std::min(bytes.size(), tls_record_bytes);
-    if (SSL_write(ssl_.get(), bytes.data(), static_cast<int>(size)) != static_cast<int>(size)) return false;
-    ++records_;
-    take_encrypted(to);
-    bytes = bytes.subspan(size);
+bool TlsSession::encrypt(std::span<const std::byte> record, std::string& to) {
+  const std::lock_guard lock(mutex_);
+  if (state_ != State::open) return false;
+  ERR_clear_error();
+  if (records_ == records_per_key_) {
+    records_ = 0;
+    if (SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) != 1) return false;
   }
+  const auto size = static_cast<int>(record.size());
+  if (SSL_write(ssl_.get(), record.data(), size) != size) return false;
+  ++records_;
+  take_encrypted(to);
   return true;
 }
 

@@ -29,7 +29,7 @@ class TlsSession {
     unauthenticated,  ///< it does not know the secret, or has sent bytes that its TLS does not send
     closed,           ///< the peer has ended the connection with an alert
   };
-  /// Bytes from the socket.
+  /// Bytes from the socket, less than 2 GiB.
   void receive(std::span<const std::byte> encrypted);
   /// Continues the handshake with the bytes that were received. Appends to `to` the bytes for the peer; after a failure
   /// these are an alert.
@@ -37,8 +37,9 @@ class TlsSession {
   /// Decrypts received bytes. Returns the number of bytes written to `to`; 0: none until more are received, or the
   /// state is no longer `open`.
   std::size_t decrypt(std::span<std::byte> to);
-  /// Appends the encrypted bytes to `to`. Returns false if the connection has failed.
-  bool encrypt(std::span<const std::byte> bytes, std::string& to);
+  /// Appends the encrypted bytes to `to`. Returns false if the connection has failed. `record`: 1 to tls_record_bytes
+  /// bytes, because OpenSSL's buffer stays as long as the longest write.
+  bool encrypt(std::span<const std::byte> record, std::string& to);
   /// Takes the received bytes behind the last decrypted record, for a peer that continues without TLS.
   std::vector<std::byte> take_unread();
   State state() const;

@@ -4,8 +4,10 @@
 // A rank of the job proves the secret within milliseconds, so the listener closes the connections that have waited
 // longest, under load after pending_timeout_under_load: many unauthenticated clients delay the job, but they do not use
 // up its descriptors.
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <vector>
 
 namespace tutti {
@@ -20,8 +22,13 @@ class PendingLimit {
 
   /// How long one of `waiting` may stay.
   static Time::duration timeout_for(std::size_t waiting);
-  /// How many of the connections accepted at `since`, the earliest first, to close now.
-  static std::size_t to_evict(const std::vector<Time>& since, Time now);
+  /// How many of the connections to close now. `since` says when one was accepted, the earliest first.
+  template <typename Connections = std::vector<Time>, typename Since = std::identity>
+  static std::size_t to_evict(const Connections& connections, Time now, Since since = {}) {
+    const auto at_most = timeout_for(connections.size());
+    const auto has_time = [&](Time accepted) { return now - accepted < at_most; };
+    return static_cast<std::size_t>(std::ranges::find_if(connections, has_time, since) - connections.begin());
+  }
   /// Whether one more may come in beside `waiting` others. Otherwise they stay outside, where the system keeps them.
   static bool has_capacity(std::size_t waiting) { return waiting < max_pending; }
 };

@@ -11,8 +11,10 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <system_error>
@@ -46,17 +48,17 @@ FileDescriptor open_socket(int family) {
   return socket;
 }
 
-std::string numeric_host(const sockaddr* address, socklen_t length) {
-  std::array<char, NI_MAXHOST> text{};
-  if (::getnameinfo(address, length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) return "";
-  return text.data();
-}
-
 }  // namespace
 
 std::string format_address(const std::string& host, int port) {
   const bool is_ipv6 = host.find(':') != std::string::npos;
   return (is_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+std::string numeric_host(const sockaddr* address, socklen_t length) {
+  std::array<char, NI_MAXHOST> text{};
+  if (::getnameinfo(address, length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) return "";
+  return text.data();
 }
 
 std::vector<std::string> resolve_host(const std::string& host) {
@@ -187,6 +189,20 @@ std::optional<FileDescriptor> try_accept(const FileDescriptor& listening) {
   return socket;
 }
 
+void set_keepalive(const FileDescriptor& socket, std::chrono::milliseconds timeout) {
+  constexpr int probes = 3;
+  constexpr std::int64_t longest = 32767;  // that the kernel allows
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(timeout).count() / (1 + probes);
+  const int interval = static_cast<int>(std::clamp<std::int64_t>(seconds, 1, longest));
+  const auto set = [&](int level, int option, int value) {
+    ::setsockopt(socket.get(), level, option, &value, sizeof(value));
+  };
+  set(IPPROTO_TCP, TCP_KEEPIDLE, interval);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, interval);
+  set(IPPROTO_TCP, TCP_KEEPCNT, probes);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+}
+
 void set_tcp_nodelay(const FileDescriptor& socket) {
   const int on = 1;
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
@@ -199,7 +215,7 @@ SocketAddress local_address_of(int descriptor) {
   if (::getsockname(descriptor, address, &length) != 0) throw_socket_error("reading an address");
   const auto host = numeric_host(address, length);
   const bool is_everywhere = host == "0.0.0.0" || host == "::";
-  return {.host = is_everywhere ? "127.0.0.1" : host, .port = ntohs(port_in(bound))};
+  return {.host = is_everywhere ? loopback_host : host, .port = ntohs(port_in(bound))};
 }
 
 std::string describe_peer(const FileDescriptor& socket) {

@@ -1,6 +1,8 @@
 #pragma once
 // Non-blocking TCP sockets, and Unix sockets of one user. A forked child does not share them. Functions that throw for
 // a failed system call throw std::system_error.
+#include <sys/socket.h>
+
 #include <chrono>
 #include <cstddef>
 #include <optional>
@@ -19,6 +21,9 @@ struct SocketAddress {
   int port = 0;
 };
 
+/// The host of this machine that no other machine reaches.
+inline constexpr const char* loopback_host = "127.0.0.1";
+
 /// HOST:PORT for messages, with brackets around an IPv6 address.
 std::string format_address(const std::string& host, int port);
 
@@ -27,6 +32,8 @@ struct ListeningSocket {
   SocketAddress address;
 };
 
+/// The numeric address without the port; empty if it is none.
+std::string numeric_host(const sockaddr* address, socklen_t length);
 /// The numeric addresses of a host name; empty if the name cannot be resolved.
 std::vector<std::string> resolve_host(const std::string& host);
 /// The numeric address of a network interface: IPv4 before IPv6, and a link-local IPv6 address, which other machines
@@ -54,6 +61,8 @@ void set_nonblocking(const FileDescriptor& socket);
 bool has_unacknowledged_bytes(const FileDescriptor& socket);
 /// How long ago the peer's kernel has acknowledged bytes or sent some. Zero for a Unix socket.
 std::chrono::milliseconds since_last_acknowledgement(const FileDescriptor& socket);
+/// Ends the connection about `timeout` after the peer's machine has lost power or was cut off, also if no bytes wait.
+void set_keepalive(const FileDescriptor& socket, std::chrono::milliseconds timeout);
 /// Disables Nagle's algorithm, so that a small message is sent without waiting for earlier ones.
 void set_tcp_nodelay(const FileDescriptor& socket);
 /// The address of this end; for a socket that listens at all addresses the loopback address. Throws std::system_error.

@@ -14,6 +14,7 @@
 #include "coordinator/server.h"
 #include "core/job_secret.h"
 #include "core/launchers.h"
+#include "core/socket.h"
 #include "launch/flight_records.h"
 #include "launch/launch_report.h"
 #include "launch/master_socket.h"
@@ -37,9 +38,6 @@ constexpr int not_found = 127;
 // Flight records refuse larger jobs.
 constexpr int max_world_size = 1 << 20;
 constexpr std::chrono::seconds max_grace{86'400};
-
-// The coordinator's address for the ranks of one node. It does not depend on MASTER_ADDR, which other programs use.
-constexpr const char* loopback_address = "127.0.0.1";
 
 void check(const LaunchOptions& options) {
   const auto text = [](int number) { return std::to_string(number); };
@@ -172,7 +170,8 @@ bool Attempts::start_ranks(std::deque<RankProcess>& ranks, std::unique_ptr<coord
       secret = make_job_secret();
       job.secret = secret->text();
     }
-    auto socket = listen_for_ranks(options_.num_nodes > 1 ? options_.master_addr : loopback_address, std::nullopt);
+    // The ranks of one node do not use MASTER_ADDR, which is for other programs.
+    auto socket = listen_for_ranks(options_.num_nodes > 1 ? options_.master_addr : loopback_host, std::nullopt);
     job.coordinator_port = socket.port;
     coordinator = std::make_unique<coordinator::Server>(
         coordinator::ServerOptions{.listening = std::move(socket.fd),

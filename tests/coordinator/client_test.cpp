@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "coordinator/frame.h"
 #include "told.h"
 #include "tutti/core/error.h"
 
@@ -80,6 +81,17 @@ TEST_P(CoordinatorClient, LongValuesPass) {
   const std::string value(max_value_bytes, 'x');
   client.set("long", value);
   EXPECT_TRUE(client.get({"long"}, deadline) == std::vector{value});
+}
+
+TEST_P(CoordinatorClient, LongKeysAreErrors) {
+  Server server(server_options(1, job_secret));
+  Client client(client_options(server, 0, 1, job_secret), {});
+  const std::string key(max_key_bytes + 1, 'x');
+  EXPECT_THROW(client.set(key, ""), UsageError);
+  EXPECT_THROW(client.get({"a", key}, deadline), UsageError);
+  EXPECT_THROW(client.wait({key}, deadline), UsageError);
+  EXPECT_THROW(client.check({key}), UsageError);
+  EXPECT_EQ(client.add("the job goes on", 1), 1);
 }
 
 TEST_P(CoordinatorClient, GetWaitsForAnotherRank) {

@@ -55,6 +55,17 @@ TEST(Membership, AnotherVersionEndsAJobThatGathers) {
   EXPECT_EQ(result.why, "rank 1 has version 2 where rank 2 has 1");
 }
 
+// Its timeouts cannot be read.
+TEST(Membership, AFirstRankWithAnotherWireFormatIsRefused) {
+  Membership members(4, timeout);
+  auto frame = hello(2).frame();
+  frame.at(sizeof(FrameHeader)) = 77;  // the wire version
+  const auto result = members.hello(Hello::from_body(frame.substr(sizeof(FrameHeader))), start);
+  EXPECT_EQ(result.verdict, Verdict::refused);
+  EXPECT_THAT(result.why, HasSubstr("rank 2 has version 1 (wire format 77), the coordinator has wire format 1"));
+  EXPECT_FALSE(members.has_begun());
+}
+
 TEST(Membership, AnotherJobIsRefusedAndEndsNothing) {
   auto members = two_nodes();
   EXPECT_EQ(members.hello(hello(1, 2, 5), start).verdict, Verdict::refused);
@@ -84,6 +95,7 @@ TEST(Membership, ANewProcessOfARankThatHasLeftComesAgainLater) {
   auto members = two_nodes();
   EXPECT_TRUE(members.leave(1));
   EXPECT_EQ(members.hello(hello(1, 2), start).verdict, Verdict::not_yet);
+  EXPECT_EQ(members.hello(hello(1, 2, 3), start).verdict, Verdict::not_yet) << "also with another world size";
 }
 
 TEST(Membership, AResetIsAnExitUnlessTheClientComesBack) {
@@ -157,8 +169,24 @@ TEST(Membership, ANodeThatIsCutIsOneEvent) {
 TEST(Membership, AStalledCoordinatorFindsNoRankLate) {
   auto members = two_nodes();
   members.disconnected(1, Disconnect::reset, start);
-  members.stalled(std::chrono::hours(1));
+  members.stalled(std::chrono::hours(1), start + std::chrono::hours(1));
   EXPECT_THAT(members.judge(start + std::chrono::hours(1) + Milliseconds(49), yes), IsEmpty());
+}
+
+// The coordinator reads what came during the stall before it notices the stall.
+TEST(Membership, AStallIsNotCreditedToWhatIsReadAfterIt) {
+  auto members = two_nodes();
+  const auto woke = start + std::chrono::hours(1);
+  members.disconnected(1, Disconnect::reset, woke);
+  members.heard_from(2, woke);
+  members.stalled(std::chrono::hours(1), woke);
+  const auto exited = members.judge(woke + Milliseconds(50), yes);
+  ASSERT_EQ(exited.size(), 1U);
+  EXPECT_THAT(exited[0].ranks, ElementsAre(1));
+  EXPECT_EQ(exited[0].cause, Cause::exited);
+  const auto late = members.judge(woke + Milliseconds(2000), yes);
+  ASSERT_EQ(late.size(), 2U);
+  EXPECT_THAT(late[1].ranks, ElementsAre(2, 3));
 }
 
 TEST(Membership, ManyRanksSendRarelyAndAreWaitedForLonger) {
@@ -287,7 +315,7 @@ struct Trial {
         return;
       case Event::stall:
         time += Milliseconds(60000);
-        members.stalled(Milliseconds(60000));
+        members.stalled(Milliseconds(60000), time);
         judge();
         return;
       case Event::count:

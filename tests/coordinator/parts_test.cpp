@@ -61,8 +61,8 @@ TEST(Frames, RandomBodiesDoNotHarmTheJob) {
   const Time now = Time() + std::chrono::hours(1);
   int damaged = 0;
   std::string last;
-  JobState job({.world_size = 2, .heartbeat_timeout = milliseconds(1000)}, [&](int rank, std::string frame) {
-    if (rank == 0) last = std::move(frame);
+  JobState job({.world_size = 2, .heartbeat_timeout = milliseconds(1000)}, [&](int rank, std::string_view frame) {
+    if (rank == 0) last = frame;
   });
   for (int rank = 0; rank < 2; ++rank) {
     const Hello hello{.member = {.rank = rank, .world_size = 2}, .key = {1, 2}};
@@ -197,8 +197,8 @@ struct Job {
 
   const Time now = Time() + std::chrono::hours(1);
   std::vector<std::string> sent;
-  JobState state{{.world_size = 2, .heartbeat_timeout = milliseconds(1000)}, [this](int rank, std::string frame) {
-                   if (rank == 0) sent.push_back(std::move(frame));
+  JobState state{{.world_size = 2, .heartbeat_timeout = milliseconds(1000)}, [this](int rank, std::string_view frame) {
+                   if (rank == 0) sent.emplace_back(frame);
                  }};
 };
 
@@ -210,6 +210,14 @@ TEST(JobState, RequestsThatAreSentAgainAreDoneOnce) {
   job.join(0);
   EXPECT_EQ(job.add(1), 1);
   EXPECT_EQ(job.add(2), 2);
+}
+
+TEST(JobState, LongKeysAreRefused) {
+  Job job;
+  const std::vector<std::string> keys{"a", std::string(max_key_bytes + 1, 'x')};
+  for (const auto type : {MessageType::get, MessageType::wait, MessageType::check}) {
+    EXPECT_THROW(job.pass(0, BodyWriter().texts(keys).frame(type, 1)), DamagedFrame);
+  }
 }
 
 TEST(JobState, AnswersAreForgottenWhenTheRankHasThem) {

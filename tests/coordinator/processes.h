@@ -52,6 +52,12 @@ class Process {
   Process& operator=(const Process&) = delete;
 
   void signal(int number) const { ::kill(pid_, number); }
+  /// Returns when all of its threads are stopped.
+  void stop() const {
+    signal(SIGSTOP);
+    siginfo_t info{};
+    ::waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED);
+  }
   int wait() {
     int status = 0;
     ::waitpid(pid_, &status, 0);

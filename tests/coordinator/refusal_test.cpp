@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <future>
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "coordinator/client.h"
@@ -114,6 +116,26 @@ TEST(Coordinator, TwoJobsOnOnePortAreAnError) {
   auto options = server_options(1);
   options.port = server.port();
   EXPECT_THROW(Server(std::move(options)), std::system_error);
+}
+
+TEST(Coordinator, ClosesItsPortAfterItsLastJob) {
+  Server server(server_options(2));
+  auto first = std::make_unique<Client>(client_options(server, 0, 2), ClientEvents{});
+  auto second = std::make_unique<Client>(client_options(server, 1, 2), ClientEvents{});
+  first.reset();
+  server.close_when_finished();
+  EXPECT_EQ(second->add("the job goes on", 1), 1);
+  auto options = server_options(2);
+  options.port = server.port();
+  // Rank 0's next program waits for the next coordinator.
+  auto next = std::async(std::launch::async,
+                         [&] { return std::make_unique<Client>(client_options(server, 0, 2), ClientEvents{}); });
+  second.reset();
+  while (!server.has_finished()) std::this_thread::yield();
+  Server next_server(std::move(options));
+  const auto next_first = next.get();
+  next_first->set("of the next job", "1");
+  EXPECT_TRUE(Client(client_options(next_server, 1, 2), {}).check({"of the next job"}));
 }
 
 TEST(Coordinator, NothingListensThere) {

@@ -6,7 +6,9 @@
 #include <openssl/evp.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <array>
 #include <memory>
@@ -86,6 +88,75 @@ TEST_F(Handshake, AClientAcceptsNoServerWithoutTheSecret) {
   run();
   EXPECT_EQ(client_state, Stream::State::unauthenticated);
   EXPECT_EQ(client_frames, 0);
+}
+
+void ignore(const FrameHeader&, std::string_view) {}
+
+// Reads all that has come.
+std::size_t read_all(const FileDescriptor& socket) {
+  std::array<char, 4096> bytes;
+  std::size_t all = 0;
+  for (ssize_t count = 0; (count = ::read(socket.get(), bytes.data(), bytes.size())) > 0;) {
+    all += static_cast<std::size_t>(count);
+  }
+  return all;
+}
+
+TEST(Stream, APartOfAFrameIsProgress) {
+  auto sockets = connected_sockets();
+  Stream stream(std::move(sockets.first), nullptr);
+  EXPECT_EQ(stream.pump(ignore), Stream::State::open);
+  EXPECT_FALSE(stream.has_progressed());
+  ASSERT_EQ(::write(sockets.second.get(), "\5", 1), 1);
+  stream.pump(ignore);
+  EXPECT_TRUE(stream.has_progressed());
+  stream.pump(ignore);
+  EXPECT_FALSE(stream.has_progressed());
+}
+
+TEST(Stream, APeerThatReadsIsProgress) {
+  auto sockets = connected_sockets();
+  Stream stream(std::move(sockets.first), nullptr);
+  stream.send(BodyWriter().text(std::string(1 << 20, 'x')).frame(MessageType::set));
+  stream.pump(ignore);
+  EXPECT_FALSE(stream.has_progressed()) << "the socket is full";
+  EXPECT_GT(read_all(sockets.second), 0U);
+  stream.pump(ignore);
+  EXPECT_TRUE(stream.has_progressed());
+}
+
+// The requests of four threads, each with the longest value.
+TEST(Stream, ManyLongFramesMayWait) {
+  auto sockets = connected_sockets();
+  Stream stream(std::move(sockets.first), nullptr);
+  const auto frame = BodyWriter().text(std::string(max_value_bytes, 'x')).frame(MessageType::set);
+  for (int frames = 0; frames < 4; ++frames) stream.send(frame);
+  EXPECT_EQ(stream.state(), Stream::State::open);
+}
+
+TEST(Stream, TakesNoFramesWhileThePeerDoesNotRead) {
+  constexpr int requests = 10;
+  constexpr std::size_t answer_bytes = 1 << 20;
+  auto sockets = connected_sockets();
+  Stream server(std::move(sockets.first), nullptr, 2 * answer_bytes);
+  Stream client(std::move(sockets.second), nullptr);
+  client.accept_large_frames();
+  int taken = 0;
+  int answered = 0;
+  const auto answer = [&](const FrameHeader&, std::string_view) {
+    ++taken;
+    server.send(BodyWriter().text(std::string(answer_bytes, 'x')).frame(MessageType::reply));
+  };
+  for (int request = 0; request < requests; ++request) client.send(BodyWriter().frame(MessageType::get));
+  for (int round = 0; round < 3; ++round) server.pump(answer);
+  EXPECT_EQ(taken, 3);
+  EXPECT_EQ(server.events(), std::uint32_t{EPOLLOUT});
+  while (answered < requests) {
+    ASSERT_EQ(client.pump([&](const FrameHeader&, std::string_view) { ++answered; }), Stream::State::open);
+    ASSERT_EQ(server.pump(answer), Stream::State::open);
+  }
+  EXPECT_EQ(taken, requests);
+  EXPECT_EQ(server.events(), std::uint32_t{EPOLLIN});
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <thread>
 #include <utility>
@@ -57,7 +58,11 @@ TlsSession::State after(TlsSession& session, const std::string& bytes) {
 
 std::string encrypted(TlsSession& from, const std::string& text) {
   std::string bytes;
-  EXPECT_TRUE(from.encrypt(std::as_bytes(std::span(text)), bytes));
+  for (auto rest = std::as_bytes(std::span(text)); !rest.empty();) {
+    const auto record = rest.first(std::min(rest.size(), tls_record_bytes));
+    EXPECT_TRUE(from.encrypt(record, bytes));
+    rest = rest.subspan(record.size());
+  }
   return bytes;
 }
 

@@ -12,6 +12,9 @@
 
 namespace tutti::comm {
 
+/// Longer timeouts are shortened to it, so that the sum with a time does not overflow.
+inline constexpr std::chrono::milliseconds longest_timeout = std::chrono::hours(24 * 365);
+
 struct Operation {
   std::uint64_t number = 0;  ///< counts the calls on a communicator; equal on all ranks
   std::string op_name;       ///< "all_reduce"
@@ -21,10 +24,7 @@ struct Operation {
   CallSite call_site{};     ///< in the user's program; unknown for calls that the library makes
 
   /// The deadline of a wait that starts now.
-  Deadline deadline() const {
-    constexpr std::chrono::milliseconds longest = std::chrono::hours(24 * 365);  // prevents overflow of the sum
-    return Clock::now() + std::min(timeout, longest);
-  }
+  Deadline deadline() const { return Clock::now() + std::min(timeout, longest_timeout); }
   /// "barrier 'epoch' (operation 16)"
   std::string describe() const { return flight::describe_call(op_name, name, number); }
   /// "barrier 'epoch' (operation 16, train.cpp:42)"

@@ -1,5 +1,6 @@
 #include "comm/deadlock/inflight_calls.h"
 
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -13,7 +14,10 @@ namespace {
 
 // The kernel's thread ID, because /proc tells whether such a thread still runs.
 pid_t this_thread() {
-  thread_local const auto id = static_cast<pid_t>(::syscall(SYS_gettid));
+  thread_local pid_t id = 0;
+  // A forked child has one thread, whose ID differs from that of the thread that forked.
+  [[maybe_unused]] static const int is_reset_in_child = ::pthread_atfork(nullptr, nullptr, [] { id = 0; });
+  if (id == 0) id = static_cast<pid_t>(::syscall(SYS_gettid));
   return id;
 }
 

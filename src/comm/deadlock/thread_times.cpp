@@ -5,9 +5,10 @@
 #include <charconv>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <system_error>
+
+#include "comm/os/process.h"
 
 namespace tutti::comm {
 namespace {
@@ -22,21 +23,6 @@ constexpr std::array<std::string_view, 12> service_threads{
 clockid_t clock_of(pid_t thread) {
   constexpr unsigned cpu_time_of_thread = 6;
   return static_cast<clockid_t>((~static_cast<unsigned>(thread) << 3U) | cpu_time_of_thread);
-}
-
-struct ThreadState {
-  std::string name;
-  char state = 'R';
-};
-
-// The content of /proc/self/task/TID/stat is "TID (NAME) STATE ...". The name may contain blanks and parentheses.
-std::optional<ThreadState> read_state(const std::filesystem::path& thread) {
-  std::string stat;
-  std::getline(std::ifstream(thread / "stat"), stat);
-  const auto begin = stat.find('(');
-  const auto end = stat.rfind(") ");
-  if (begin == std::string::npos || end == std::string::npos || end + 2 >= stat.size()) return std::nullopt;
-  return ThreadState{.name = stat.substr(begin + 1, end - begin - 1), .state = stat[end + 2]};
 }
 
 }  // namespace
@@ -54,7 +40,7 @@ std::optional<ThreadTimes> idle_thread_times(const std::set<pid_t>& excluded) {
     pid_t thread = 0;
     std::from_chars(number.data(), number.data() + number.size(), thread);
     if (excluded.contains(thread)) continue;
-    const auto state = read_state(entry->path());
+    const auto state = read_proc_stat(entry->path());
     if (!state || is_service_thread(state->name)) continue;  // it may have exited
     if (state->state == 'R' || state->state == 'D') return std::nullopt;
     timespec used{};

@@ -5,6 +5,7 @@
 
 #include "comm/backend/describe.h"
 #include "comm/backend/failure_timeouts.h"
+#include "comm/backend/operation.h"
 #include "comm/backend/topology.h"
 #include "core/thread_name.h"
 #include "device/devices.h"
@@ -41,8 +42,7 @@ Watchdog::~Watchdog() {
 
 void Watchdog::watch(DeviceWork work) {
   if (work.completed->is_reached()) return;
-  constexpr std::chrono::milliseconds longest = std::chrono::hours(24 * 365);  // prevents overflow of the sum
-  const Deadline deadline = Clock::now() + std::min(work.timeout, longest);
+  const Deadline deadline = Clock::now() + std::min(work.timeout, longest_timeout);
   {
     const std::lock_guard lock(mutex_);
     in_flight_.push_back({.work = std::move(work), .deadline = deadline});

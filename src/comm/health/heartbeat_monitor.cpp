@@ -76,8 +76,8 @@ std::vector<int> HeartbeatMonitor::ranks_on_owner_node() const {
 void GroupHealth::throw_if_peers_failed() const {
   if (!monitor_ || !monitor_->has_failed()) return;
   const auto failed_peers = monitor_->failed_peers();
-  if (!affects(failed_peers)) return;
   const auto failed = members_among(failed_peers.ranks);
+  if (failed.empty() && !failed_peers.is_coordinator_lost) return;
   // An exit may be the cause of other failures.
   if (const auto exited = members_among(failed_peers.exited); !exited.empty()) {
     throw TransferError(TransferError::Kind::process_exited, exited, "process exited");

@@ -83,10 +83,6 @@ class GroupHealth {
   }
   /// When it may throw next without a call of on_failure(); Deadline::max() if it does not.
   Deadline next_change() const { return monitor_ ? monitor_->next_change() : Deadline::max(); }
-  /// Whether the group cannot go on.
-  bool affects(const FailedPeers& failed_peers) const {
-    return failed_peers.is_coordinator_lost || !members_among(failed_peers.ranks).empty();
-  }
 
   const std::shared_ptr<HeartbeatMonitor>& monitor() const { return monitor_; }
   const std::vector<int>& global_ranks() const { return global_ranks_; }

@@ -3,6 +3,8 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "core/random.h"
@@ -38,6 +40,15 @@ enum class ProcessState {
   stopped,  ///< suspended by a signal (SIGSTOP, Ctrl+Z); a process that a debugger stopped counts as running
   exited,   ///< includes a process that its parent has not reaped yet, and one that writes a core file
 };
+
+/// What /proc tells of a process or of one of its threads.
+struct ProcStat {
+  std::string name;
+  char state = '?';              ///< R, S, D, T, Z, X, ... (proc_pid_stat(5))
+  std::uint64_t start_time = 0;  ///< in clock ticks since boot
+};
+/// Reads the file "stat" of /proc/PID or /proc/PID/task/TID. nullopt if there is none or it cannot be read.
+std::optional<ProcStat> read_proc_stat(const std::string& folder);
 
 /// Whether the content of /proc/PID/status says that the process writes a core file. No I/O.
 bool reports_core_dump(std::string_view status);

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <sstream>
 #include <utility>
 
@@ -17,11 +18,9 @@
 namespace tutti::comm {
 namespace {
 
-constexpr const char* loopback_host = "127.0.0.1";
 constexpr const char* no_secret = "-";
 
-// The address of a listening socket at which this process reaches it; nullopt if `descriptor` is none: an inherited
-// socket is closed with the coordinator that took it over, and its number may then name another file.
+// The address of a listening socket at which this process reaches it; nullopt if `descriptor` is none.
 std::optional<SocketAddress> address_of_listening(int descriptor) {
   int listening = 0;
   socklen_t length = sizeof(listening);
@@ -37,11 +36,13 @@ BoundSocket listen_at(const Environment& environment) {
   return socket;
 }
 
-// The socket that the launcher passed on, or one of this rank.
+// The socket that the launcher passed on, or one of this rank. An inherited socket is closed with the first
+// coordinator, and its number may then name the socket of the next one.
 FileDescriptor listening_socket(const Environment& environment) {
+  static std::atomic<bool> is_taken = false;
   if (const auto inherited = environment.master_listen_fd) {
     const auto address = address_of_listening(*inherited);
-    if (address && address->port == environment.master_port) {
+    if (address && address->port == environment.master_port && !is_taken.exchange(true)) {
       // Accepted connections inherit this. Without it they would keep the port from the next coordinator.
       const int reuse = 1;
       ::setsockopt(*inherited, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse));

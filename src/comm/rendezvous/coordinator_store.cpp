@@ -1,5 +1,6 @@
 #include "comm/rendezvous/coordinator_store.h"
 
+#include "comm/backend/operation.h"
 #include "comm/rendezvous/store_bytes.h"
 
 namespace tutti::comm {
@@ -7,8 +8,7 @@ namespace {
 
 // c10d's kNoTimeout waits for ever.
 std::chrono::milliseconds limit_of(std::chrono::milliseconds timeout) {
-  constexpr std::chrono::milliseconds forever = std::chrono::hours(24 * 365);
-  return timeout == c10d::Store::kNoTimeout ? forever : timeout;
+  return timeout == c10d::Store::kNoTimeout ? longest_timeout : timeout;
 }
 
 }  // namespace

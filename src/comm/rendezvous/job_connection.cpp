@@ -63,7 +63,9 @@ JobConnection::JobConnection(std::unique_ptr<coordinator::Server> server, const 
       server_(std::move(server)),
       client_(std::make_shared<coordinator::Client>(options, events_->handlers())) {}
 
+// This rank may run the coordinator of the next job at the same address, and the other ranks may connect to it at once.
 JobConnection::~JobConnection() {
+  if (server_) server_->close_when_finished();
   client_.reset();
   if (server_) LingeringServers::of_process().add(std::move(server_));
 }

@@ -4,10 +4,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <array>
 #include <memory>
 #include <optional>
 
+#include "core/socket.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
@@ -22,12 +22,8 @@ std::optional<std::string> address_on_route(const addrinfo& target) {
   const bool routed = ::connect(descriptor, target.ai_addr, target.ai_addrlen) == 0 &&
                       ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&local), &length) == 0;
   ::close(descriptor);
-  std::array<char, NI_MAXHOST> text{};
-  if (!routed || ::getnameinfo(reinterpret_cast<sockaddr*>(&local), length, text.data(), text.size(), nullptr, 0,
-                               NI_NUMERICHOST) != 0) {
-    return std::nullopt;
-  }
-  return text.data();
+  if (!routed) return std::nullopt;
+  return numeric_host(reinterpret_cast<sockaddr*>(&local), length);
 }
 
 }  // namespace

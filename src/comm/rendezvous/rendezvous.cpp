@@ -32,7 +32,6 @@ constexpr milliseconds reconnect_interval(100);
 constexpr milliseconds abort_poll_interval(500);
 constexpr milliseconds outcome_timeout = std::chrono::seconds(2);
 constexpr milliseconds port_release_timeout = std::chrono::seconds(3);
-constexpr const char* loopback_address = "127.0.0.1";
 
 milliseconds time_until(Deadline end) {
   return std::max(std::chrono::ceil<milliseconds>(end - Clock::now()), milliseconds(1));
@@ -66,7 +65,7 @@ std::shared_ptr<JobConnection> connect_to(CoordinatorPlace place, const coordina
 std::string describe_address(const Environment& environment) {
   if (environment.master_addr.starts_with(local_coordinator_scheme)) return environment.master_addr;
   const bool one_node = environment.num_nodes == 1 && !environment.agent_store;
-  const std::string host = one_node ? std::string(loopback_address) : environment.master_addr;
+  const std::string host = one_node ? std::string(loopback_host) : environment.master_addr;
   return format_address(host, environment.master_port) + (one_node ? " (all ranks are on one node)" : "");
 }
 
@@ -131,7 +130,7 @@ std::vector<std::string> gather(const Rendezvous& rendezvous, const std::string&
       if (absent.empty()) throw;  // the coordinator does not answer
       if (is_aborted && is_aborted()) throw PeerError("the communicator was closed", {});
       if (Clock::now() >= begin + timeout) {
-        throw_absent(client.compare_set(outcome_key, "", encode_absent(absent)), rank, size, timeout);
+        throw_absent(client.compare_set(outcome_key, "", encode_absent(absent), outcome_timeout), rank, size, timeout);
       }
       if (!std::exchange(is_logged, is_logged || Clock::now() >= begin + absence_log_delay) && is_logged) {
         log_absent(absent, rank, timeout);
@@ -141,7 +140,7 @@ std::vector<std::string> gather(const Rendezvous& rendezvous, const std::string&
       if (rendezvous.job->events()->lost_reason()) {
         throw PeerError(lost.what(), owner < 0 ? std::vector<int>() : std::vector<int>{owner});
       }
-      if (client.check({outcome_key})) {
+      if (client.check({outcome_key}, outcome_timeout)) {
         throw_absent(client.get({outcome_key}, outcome_timeout).front(), rank, size, timeout);
       }
       throw PeerError(lost.what(), group_ranks(lost.ranks()));
@@ -178,7 +177,7 @@ Rendezvous open_rendezvous(const Environment& environment, const JobSecretPtr& s
     agent_options.timeout = timeout;
     c10d::TCPStore agent(environment.master_addr, agent_options);
     const auto interface = process_variable("GLOO_SOCKET_IFNAME").value_or("");
-    std::string host = loopback_address;
+    std::string host = loopback_host;
     if (environment.num_nodes > 1) {
       host = interface.empty() ? local_address_towards(environment.master_addr) : interface_address(interface);
     }
@@ -187,7 +186,9 @@ Rendezvous open_rendezvous(const Environment& environment, const JobSecretPtr& s
                                            host, secret, options),
                       member, options, timeout);
   });
-  const auto connects = job->client()->add(attempt + "connects/" + std::to_string(environment.rank), 1);
+  // Not `timeout`: the coordinator may do later what it did not answer, so a rank adds once.
+  const auto connects =
+      job->client()->add(attempt + "connects/" + std::to_string(environment.rank), 1, options.connect_timeout);
   return rendezvous_at(std::move(job), attempt + std::to_string(connects), options);
 }
 

@@ -16,12 +16,16 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <map>
+#include <memory>
+#include <set>
 #include <string>
 #include <system_error>
 #include <type_traits>
 
 #include "comm/backend/failure_timeouts.h"
+#include "comm/deadlock/inflight_calls.h"
 #include "comm/shm/segment.h"
 #include "comm/shm/stopped_timer.h"
 #include "tutti/core/error.h"
@@ -216,6 +220,30 @@ TEST(ProcessIdentity, EqualsItselfInItsNamespace) {
   EXPECT_TRUE(identity == this_process());
   EXPECT_TRUE(identity.shares_pid_namespace_with(this_process()));
   EXPECT_NE(identity.nonce, decltype(identity.nonce){});
+}
+
+/// Whether `condition` holds in a forked child.
+bool holds_in_child(const std::function<bool()>& condition) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(condition() ? 0 : 1);
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  return status == 0;
+}
+
+TEST(ProcessIdentity, OfAForkedChildIsNotThatOfItsParent) {
+  const ProcessIdentity identity = this_process();
+  EXPECT_TRUE(holds_in_child([&] { return this_process().pid == ::getpid() && !(this_process() == identity); }));
+}
+
+// The deadlock detector leaves out threads that have exited.
+TEST(CallerThreads, AForkedChildRecordsItsThread) {
+  const auto threads = std::make_shared<CallerThreads>();
+  { const CallerThreads::Task task(threads); }
+  EXPECT_TRUE(holds_in_child([&] {
+    const CallerThreads::Task task(threads);
+    return threads->running() == std::set<pid_t>{::getpid()};
+  }));
 }
 
 /// `address` as another process with the same PID would send it.

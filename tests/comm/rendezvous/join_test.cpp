@@ -1,5 +1,6 @@
 // Ranks that join with contradicting variables, and ranks that do not join. Ranks: 2 processes.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
@@ -15,6 +16,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr const char* rank_of_three = "RANK_OF_THREE";
+constexpr const char* no_inherited_socket = "NO_INHERITED_SOCKET";
 
 // One rank believes that there are three ranks. No rank waits for the third one.
 const RankProgram different_sizes("join_different_sizes", [] {
@@ -41,6 +43,19 @@ TEST(Join, DifferentWorldSizesAreAnErrorOnAllRanks) {
 const RankProgram joins("join_joins",
                         [] { (void)Communicator::connect(read_environment(), {.connect_timeout = 30min}); });
 
+const RankProgram joins_with_the_longest_timeouts("join_joins_with_the_longest_timeouts", [] {
+  constexpr auto longest = std::chrono::milliseconds::max();
+  const auto communicator = Communicator::connect(
+      read_environment(),
+      {.timeout = longest, .connect_timeout = longest, .heartbeat_timeout = longest, .deadlock_timeout = longest});
+  communicator.barrier().wait();
+});
+
+TEST(Join, TimeoutsMayBeTheLongestThereAre) {
+  expect_success(run_processes(joins_with_the_longest_timeouts, 2));
+  expect_success(run_processes(joins_with_the_longest_timeouts, 2, {.num_nodes = 2}));
+}
+
 // The default of the timeout is 5 min.
 TEST(Join, AbsentRanksAreLoggedLongBeforeTheTimeout) {
   RankProcesses without_rank_1(joins, 2, {.absent = {1}});
@@ -48,6 +63,37 @@ TEST(Join, AbsentRanksAreLoggedLongBeforeTheTimeout) {
   EXPECT_TRUE(without_rank_1.wait_for_output(
       0, "connecting has waited for 10 s for rank 1, which has not joined. It fails after 1800 s"));
   EXPECT_TRUE(without_rank_0.wait_for_output(1, "this rank has tried for 10 s to reach the coordinator at 127.0.0.1:"));
+}
+
+// The ranks that are left connect without rank 2. Rank 0 runs the coordinator of both jobs.
+const RankProgram connects_after_a_failure("join_connects_after_a_failure", [] {
+  auto environment = read_environment();
+  if (std::getenv(no_inherited_socket) != nullptr && environment.master_listen_fd) {
+    ::close(*environment.master_listen_fd);
+    environment.master_listen_fd = std::nullopt;
+  }
+  try {
+    const auto communicator = Communicator::connect(environment);
+    communicator.barrier().wait();
+    if (environment.rank == 2) ::_exit(0);
+    communicator.barrier().wait();
+    ADD_FAILURE() << "no error";
+  } catch (const PeerError&) {
+  }
+  environment.world_size = 2;
+  environment.local_world_size = 2;
+  for (;;) {
+    try {
+      Communicator::connect(environment).barrier().wait();
+      return;
+    } catch (const PeerError&) {  // the coordinator has not told this rank or the other one yet that rank 2 has exited
+    }
+  }
+});
+
+TEST(Join, RanksConnectAgainAfterAFailure) {
+  expect_success(run_processes(connects_after_a_failure, 3));
+  expect_success(run_processes(connects_after_a_failure, 3, {.variables = {{no_inherited_socket, "1"}}}));
 }
 
 }  // namespace
