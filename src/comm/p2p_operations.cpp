@@ -112,7 +112,7 @@ void OperationQueue::monitored_barrier(bool wait_for_all, const CallOptions& opt
     send(nothing, 0, arrival_tag, options, what);
     // Rank 0 may enter up to one timeout later and then waits up to one timeout for other ranks.
     CallOptions release_options = options;
-    release_options.timeout = 2 * timeout;
+    release_options.timeout = 2 * std::min(timeout, longest_timeout);
     auto outcome = at::empty({1}, at::kByte);
     receive(outcome, 0, release_tag, release_options, nullptr, what)->wait();
     if (*static_cast<const std::uint8_t*>(outcome.const_data_ptr()) != 0) return;
