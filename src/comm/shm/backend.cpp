@@ -15,8 +15,6 @@ namespace {
 
 /// A slot of the staging buffer is divided into one part per rank.
 constexpr int max_ranks = 1024;
-/// Below this size, checking whether a reduction can run in place costs more than two copies.
-constexpr std::size_t min_in_place_bytes = std::size_t{64} << 10;
 
 void log_fallback(const Backend& messages, const std::string& what, const std::string& reason) {
   if (messages.rank() != 0) return;
@@ -53,14 +51,9 @@ std::unique_ptr<PendingAllGather> ShmBackend::start_small_all_gather(const Opera
 }
 
 void ShmBackend::all_reduce(const Operation& operation, const at::Tensor& flat, ReduceOp op) {
-  if (const auto sum = start_in_place(operation, flat, make_reduction(op, size()))) {
-    sum->finish_reduce_scatter(1);
-    sum->wait();
-  } else if (StagedCollectives* const staged = staged_collectives_for(operation)) {
-    staged->all_reduce(flat, make_reduction(op, size()), {operation});
-  } else {
-    inner().all_reduce(operation, flat, op);
-  }
+  StagedCollectives* const staged = staged_collectives_for(operation);
+  if (staged == nullptr) return inner().all_reduce(operation, flat, op);
+  staged->all_reduce(flat, make_reduction(op, size()), {operation});
 }
 
 void ShmBackend::all_gather(const Operation& operation, const at::Tensor& output, const at::Tensor& input) {
@@ -108,7 +101,6 @@ at::Tensor ShmBackend::allocate(const Operation& operation, std::int64_t bytes, 
   allocation->begin = allocation->memory.of(rank());
   allocation->bytes = static_cast<std::size_t>(bytes);
   const std::lock_guard lock(mutex_);
-  allocation->number = ++allocated_;
   std::erase_if(allocations_, [](const auto& weak) { return weak.expired(); });
   allocations_.push_back(allocation);
   return at::from_blob(
@@ -162,28 +154,6 @@ std::optional<ShmLocation> ShmBackend::location_of(const at::Tensor& flat) const
 std::uint32_t ShmBackend::next_all_reduce() {
   const std::lock_guard lock(mutex_);
   return ++all_reduces_;
-}
-
-/// The all-reduce of `flat` without a copy; null unless `flat` has the same offset in the same allocation on all ranks.
-std::unique_ptr<PendingAllReduce> ShmBackend::start_in_place(const Operation& operation, const at::Tensor& flat,
-                                                             const Reduction& reduction) {
-  struct Location {
-    std::int64_t allocation = -1;
-    std::int64_t offset = -1;
-    bool operator==(const Location&) const = default;
-  };
-  if (flat.nbytes() < min_in_place_bytes) return nullptr;
-  const auto location = location_of(flat);
-  Location local;
-  if (location) local = {location->allocation->number, static_cast<std::int64_t>(location->offset)};
-  const auto gathered = start_small_all_gather(operation, std::as_bytes(std::span(&local, 1)));
-  const auto all = gathered->wait();
-  for (std::size_t begin = 0; begin < all.size(); begin += sizeof(Location)) {
-    Location remote;
-    std::memcpy(&remote, all.data() + begin, sizeof(remote));
-    if (!location || remote != local) return nullptr;
-  }
-  return std::make_unique<InPlaceAllReduce>(node_, operation, *location, flat, next_all_reduce(), reduction);
 }
 
 /// Created with the first collective that needs it; null if the ranks cannot share memory for it.

@@ -60,15 +60,12 @@ class ShmBackend final : public ForwardingBackend {
   std::uint32_t next_all_reduce();
 
  private:
-  std::unique_ptr<PendingAllReduce> start_in_place(const Operation& operation, const at::Tensor& flat,
-                                                   const Reduction& reduction);
   StagedCollectives* staged_collectives_for(const Operation& operation);
 
   SelectBackend for_groups_;
   std::shared_ptr<NodeState> node_;
   mutable std::mutex mutex_;
   std::vector<std::weak_ptr<const ShmAllocation>> allocations_;
-  std::int64_t allocated_ = 0;
   std::uint32_t all_reduces_ = 0;
   std::mutex all_gather_mutex_;  // held while an all-gather waits for a slot, during which all-reduces must start
   std::uint32_t all_gathers_ = 0;

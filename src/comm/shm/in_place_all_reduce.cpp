@@ -15,21 +15,20 @@ constexpr std::size_t block_bytes = std::size_t{128} << 10;
 }  // namespace
 
 InPlaceAllReduce::InPlaceAllReduce(std::shared_ptr<NodeState> node, Operation operation, ShmLocation location,
-                                   const at::Tensor& flat, std::uint32_t number, Reduction reduction)
+                                   const at::Tensor& flat, std::uint32_t number)
     : node_(std::move(node)),
       operation_(std::move(operation)),
       location_(std::move(location)),
       dtype_(flat.scalar_type()),
       elements_(static_cast<std::size_t>(flat.numel())),
-      number_(number),
-      reduction_(reduction) {
+      number_(number) {
   node_->local().last_operation.set(operation_);
   node_->local().reductions_started.advance_to(number_);
 }
 
 void InPlaceAllReduce::finish_reduce_scatter(double scale) {
   node_->wait_for_all(&RankState::reductions_started, number_, {operation_});
-  reduction_.scale.factor = scale;
+  const Reduction reduction{.scale = {.factor = scale}};
   const std::size_t width = c10::elementSize(dtype_);
   const Range shard = shard_of(elements_, width, node_->rank(), node_->size());
   const std::size_t block_length = block_bytes / width;
@@ -39,7 +38,7 @@ void InPlaceAllReduce::finish_reduce_scatter(double scale) {
     const std::size_t offset = (shard.offset + done) * width;
     for (int rank = 0; rank < node_->size(); ++rank) contributions[rank] = location_.of(rank) + offset;
     std::byte* result = location_.of(node_->rank()) + offset;
-    reduce_tree(contributions, result, length, dtype_, reduction_);
+    reduce_tree(contributions, result, length, dtype_, reduction);
     for (int rank = 0; rank < node_->size(); ++rank) {
       if (rank != node_->rank()) std::memcpy(location_.of(rank) + offset, result, length * width);
     }

@@ -26,7 +26,7 @@ namespace tutti::comm {
 class InPlaceAllReduce final : public PendingAllReduce {
  public:
   InPlaceAllReduce(std::shared_ptr<NodeState> node, Operation operation, ShmLocation location, const at::Tensor& flat,
-                   std::uint32_t number, Reduction reduction = {});
+                   std::uint32_t number);
 
   void finish_reduce_scatter(double scale) override;
   void wait() override;
@@ -39,7 +39,6 @@ class InPlaceAllReduce final : public PendingAllReduce {
   at::ScalarType dtype_;
   std::size_t elements_;
   std::uint32_t number_;
-  Reduction reduction_;
 };
 
 }  // namespace tutti::comm

@@ -49,7 +49,6 @@ struct ShmAllocation {
   SharedMemory memory;
   std::byte* begin = nullptr;  // this rank's
   std::size_t bytes = 0;
-  std::int64_t number = 0;  // counts the allocations of a communicator
 
   bool contains(const std::byte* data, std::size_t size) const { return data >= begin && data + size <= begin + bytes; }
 };
