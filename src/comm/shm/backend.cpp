@@ -2,10 +2,10 @@
 
 #include <ATen/ops/from_blob.h>
 
-#include <cstring>
 #include <span>
 #include <utility>
 
+#include "comm/reduction/reduce_tree.h"
 #include "comm/shm/failure_board.h"
 #include "comm/shm/small_all_gather.h"
 #include "tutti/core/logging.h"

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "comm/backend/forwarding_backend.h"
-#include "comm/reduction/reduce_tree.h"
 #include "comm/shm/in_place_all_reduce.h"
 #include "comm/shm/node_state.h"
 #include "comm/shm/staged_collectives.h"

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "comm/reduction/partition.h"
+#include "comm/reduction/reduce_tree.h"
 
 namespace tutti::comm {
 namespace {

@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "comm/backend/operation.h"
-#include "comm/reduction/reduce_tree.h"
 #include "comm/shm/node_state.h"
 #include "tutti/detail/comm/pending.h"
 
