@@ -216,8 +216,9 @@ Work Communicator::reduce(at::Tensor tensor, int root, ReduceOp op, const CallOp
     const at::Tensor values = flat.memory().view({-1});
     const std::int64_t ranks = backend.size();
     const std::int64_t share = (values.numel() + ranks - 1) / ranks;
-    const at::Tensor whole = at::zeros({ranks * share}, values.options());
-    whole.narrow(0, 0, values.numel()).copy_(values);
+    const bool is_copied = ranks * share != values.numel();
+    const at::Tensor whole = is_copied ? at::zeros({ranks * share}, values.options()) : values;
+    if (is_copied) whole.narrow(0, 0, values.numel()).copy_(values);
     const at::Tensor slice = at::empty({share}, values.options());
     backend.reduce_scatter(operation, slice, whole, op);
     auto inputs = empty_parts(values, backend.size());
@@ -228,7 +229,7 @@ Work Communicator::reduce(at::Tensor tensor, int root, ReduceOp op, const CallOp
     }
     backend.all_to_all_v(operation, outputs, inputs, slice.nbytes());
     if (backend.rank() != root) return;
-    values.copy_(whole.narrow(0, 0, values.numel()));
+    if (is_copied) values.copy_(whole.narrow(0, 0, values.numel()));
     flat.write_back();
   };
   return Work(queue_->call_backend(what, arguments, call, tensors, exchange));

@@ -86,9 +86,10 @@ class HierarchicalBackend final : public ForwardingBackend {
     const auto wide_dtype = dtype_of_sums(flat.scalar_type());
     const bool is_sharded = flat.nbytes() >= min_sharded_bytes;
     const std::int64_t shard_elements = (flat.numel() + topology().local_world_size - 1) / topology().local_world_size;
-    const at::Tensor whole =
-        at::zeros({is_sharded ? shard_elements * topology().local_world_size : flat.numel()}, wide_dtype);
-    whole.narrow(0, 0, flat.numel()).copy_(flat.view({-1}));
+    const std::int64_t elements = is_sharded ? shard_elements * topology().local_world_size : flat.numel();
+    const bool is_copied = elements != flat.numel() || wide_dtype != flat.scalar_type();
+    const at::Tensor whole = is_copied ? at::zeros({elements}, wide_dtype) : flat.view({-1});
+    if (is_copied) whole.narrow(0, 0, flat.numel()).copy_(flat.view({-1}));
     const ReduceOp partial_op = op == ReduceOp::mean ? ReduceOp::sum : op;
     if (is_sharded) {
       all_reduce_sharded(operation, whole, partial_op);
@@ -96,7 +97,7 @@ class HierarchicalBackend final : public ForwardingBackend {
       all_reduce_on_leaders(operation, whole, partial_op);
     }
     if (op == ReduceOp::mean) whole.div_(size());
-    flat.view({-1}).copy_(whole.narrow(0, 0, flat.numel()));
+    if (is_copied) flat.view({-1}).copy_(whole.narrow(0, 0, flat.numel()));
   }
   // Ranks are numbered node by node, so the concatenated outputs of the nodes are in rank order.
   void all_gather(const Operation& operation, const at::Tensor& output, const at::Tensor& input) override {
