@@ -52,6 +52,7 @@ TEST(LaunchSignals, IgnoresAHangupIfItWasStartedSo) {
   process.send(SIGTERM);
   const auto done = process.wait();
   EXPECT_EQ(done.exit_code, 5);
+  EXPECT_TRUE(contains(done.err, "stopped by SIGTERM;")) << done.err;
 }
 
 TEST(LaunchSignals, ForwardsCtrlCEvenIfItWasStartedWithCtrlCIgnored) {
