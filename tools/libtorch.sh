@@ -42,7 +42,7 @@ fetch() {
   [[ -z $cuda ]] || pip_install "$part" "$cuda"
   ! ldd "$part/torch/lib/libtorch_cpu.so" | grep 'not found' >&2 || fail "The wheel of torch $version needs these too."
   chmod 755 "$part"
-  mv -T "$part" "$folder"
+  mv -T "$part" "$folder" || [[ -d $folder/torch ]]  # another run has been faster
 }
 
 pip_install() {

@@ -44,7 +44,7 @@ make_stand_ins() {
 write_python() {
   cat >"$folder/python.new" <<END
 #!/bin/sh
-LD_LIBRARY_PATH=$folder/lib\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH} PYTHONPATH=${libtorch%/*}\${PYTHONPATH:+:\$PYTHONPATH} exec $1 "\$@"
+LD_LIBRARY_PATH="$folder/lib\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}" PYTHONPATH="${libtorch%/*}\${PYTHONPATH:+:\$PYTHONPATH}" exec "$1" "\$@"
 END
   chmod +x "$folder/python.new"
   mv "$folder/python.new" "$folder/python"

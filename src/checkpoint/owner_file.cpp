@@ -7,7 +7,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/state_json.h"
 #include "comm/os/process.h"
+#include "tutti/core/error.h"
 
 namespace tutti::checkpoint {
 namespace {
@@ -28,8 +30,13 @@ std::string boot() {
 }
 
 json parsed(const std::string& text) {
-  const json owner = json::parse(text, nullptr, false);
-  return owner.is_object() ? owner : json::object();
+  try {
+    json owner = parse_json(text);
+    if (owner.is_object()) return owner;
+  } catch (const CheckpointError&) {
+    // Not a file of tutti.
+  }
+  return json::object();
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <limits>
 #include <string>
 
+#include "core/json_depth.h"
+
 namespace tutti::checkpoint {
 namespace {
 
@@ -99,24 +101,8 @@ std::int64_t integer_from_json(const json& value, const std::string& name) {
 
 json parse_json(const std::string& text) {
   constexpr int max_depth = 16;
-  int depth = 0;
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char letter = text[i];
-    if (in_string) {
-      if (letter == '\\') {
-        ++i;
-      } else if (letter == '"') {
-        in_string = false;
-      }
-    } else if (letter == '"') {
-      in_string = true;
-    } else if (letter == '[' || letter == '{') {
-      if (++depth > max_depth)
-        throw CheckpointError("it is nested deeper than " + std::to_string(max_depth) + " levels");
-    } else if (letter == ']' || letter == '}') {
-      --depth;
-    }
+  if (is_json_deeper_than(max_depth, text)) {
+    throw CheckpointError("it is nested deeper than " + std::to_string(max_depth) + " levels");
   }
   json parsed = json::parse(text, nullptr, false);
   if (parsed.is_discarded()) throw CheckpointError("it is not JSON");

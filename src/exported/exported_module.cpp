@@ -29,7 +29,8 @@ struct ExportedModule::Impl {
   struct Bound {
     std::optional<at::Tensor> tensor{};
     bool constant = false;
-    bool overwritten = false;  ///< true if an output of the graph replaces the value after the pass
+    bool follows_dtype = false;  ///< true for a constant that had the dtype of the parameters when it was loaded
+    bool overwritten = false;    ///< true if an output of the graph replaces the value after the pass
 
     /// Copies a buffer that the pass replaces, because backward may need the old value.
     at::Tensor value() const { return overwritten ? tensor->detach().clone() : *tensor; }
@@ -57,6 +58,7 @@ struct ExportedModule::Impl {
 
   void apply_mutations(const std::vector<c10::IValue>& outputs, const std::vector<c10::IValue>& inputs, bool training);
   void find_export_placement();
+  void find_constants_that_follow();
   void move_constants();
 };
 
@@ -96,6 +98,7 @@ ExportedModule::ExportedModule(const std::filesystem::path& path, const std::str
     throw CheckpointError("cannot read " + path.string() + ": " + error.what());
   }
   impl.find_export_placement();
+  impl.find_constants_that_follow();
 }
 
 ExportedModule::~ExportedModule() = default;
@@ -165,12 +168,17 @@ void ExportedModule::Impl::find_export_placement() {
   }
 }
 
+void ExportedModule::Impl::find_constants_that_follow() {
+  for (Bound& input : bound) {
+    input.follows_dtype = input.constant && export_dtype && input.tensor->scalar_type() == *export_dtype;
+  }
+}
+
 void ExportedModule::Impl::move_constants() {
   const auto now = run_state({});
   for (Bound& input : bound) {
     if (!input.constant) continue;
-    const bool converts = export_dtype && input.tensor->scalar_type() == *export_dtype;
-    *input.tensor = input.tensor->to(now.device, converts ? now.dtype : input.tensor->scalar_type());
+    *input.tensor = input.tensor->to(now.device, input.follows_dtype ? now.dtype : input.tensor->scalar_type());
   }
 }
 

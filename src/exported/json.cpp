@@ -4,31 +4,11 @@
 #include <limits>
 #include <utility>
 
+#include "core/json_depth.h"
 #include "tutti/core/error.h"
 
 namespace tutti::exported {
 namespace {
-
-// Runs before the parser, because the destructor of deep JSON recurses.
-void check_depth(const std::string& text, const std::string& name) {
-  int depth = 0;
-  bool quoted = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (quoted) {
-      if (c == '\\') ++i;
-      if (c == '"') quoted = false;
-    } else if (c == '"') {
-      quoted = true;
-    } else if (c == '{' || c == '[') {
-      if (++depth > max_json_depth) {
-        throw CheckpointError(name + " is nested deeper than " + std::to_string(max_json_depth) + " levels");
-      }
-    } else if (c == '}' || c == ']') {
-      --depth;
-    }
-  }
-}
 
 [[noreturn]] void expected(const char* type, const Json& json) {
   std::string shown = json.dump(-1, ' ', true, Json::error_handler_t::replace);
@@ -39,7 +19,9 @@ void check_depth(const std::string& text, const std::string& name) {
 }  // namespace
 
 Json parse_json(const std::string& text, const std::string& name) {
-  check_depth(text, name);
+  if (is_json_deeper_than(max_json_depth, text)) {
+    throw CheckpointError(name + " is nested deeper than " + std::to_string(max_json_depth) + " levels");
+  }
   try {
     return Json::parse(text);
   } catch (const Json::exception& error) {

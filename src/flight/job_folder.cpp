@@ -86,6 +86,15 @@ JobFolder::~JobFolder() {
   if (!kept_) fs::remove_all(path_, error);
 }
 
+void remove_ended_records(const fs::path& folder) {
+  std::error_code error;  // ignored: a folder of the user need not exist yet
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (!is_record(entry.path())) continue;
+    const FileDescriptor record(::open(entry.path().c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+    if (record.is_open() && ::flock(record.get(), LOCK_EX | LOCK_NB) == 0) ::unlink(entry.path().c_str());
+  }
+}
+
 bool is_job_folder(const fs::path& folder) {
   return folder.parent_path() == folder_of_user();
 }

@@ -28,6 +28,9 @@ class JobFolder {
   bool kept_ = false;
 };
 
+/// Removes the records in `folder` that no process holds: those of an earlier job. Records that cannot be removed stay.
+void remove_ended_records(const std::filesystem::path& folder);
+
 /// True if `folder` is a job folder of this user.
 bool is_job_folder(const std::filesystem::path& folder);
 

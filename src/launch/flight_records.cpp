@@ -28,11 +28,13 @@ FlightRecords::FlightRecords(const std::string& job) {
   // Inside a rank of another job, the variable names that job's folder, which this job must not use.
   if (named != nullptr && !flight::is_job_folder(named)) {
     folder_ = *named == '\0' ? fs::path() : fs::absolute(named);
+    flight::remove_ended_records(folder_);
     return;
   }
   try {
     job_folder_ = std::make_unique<flight::JobFolder>(job);
     folder_ = job_folder_->path();
+    flight::remove_ended_records(folder_);
   } catch (const std::system_error& error) {
     Logger().warning(std::string("flight records are disabled: ") + error.what() + "; set " + flight::records_variable +
                      " to a writable folder, or to an empty value");

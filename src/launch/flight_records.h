@@ -12,9 +12,11 @@
 namespace tutti {
 
 /// The folder is TUTTI_FLIGHT_RECORDS if the user sets it, else a job folder that is removed at the end unless a rank
-/// failed. An empty variable disables the records. Logs a warning if the folder cannot be created.
+/// failed. An empty variable disables the records.
 class FlightRecords {
  public:
+  /// `job` is the job's name. Removes the records of an earlier job, which would be reported as those of this job.
+  /// Restarts of this job use one object. Logs a warning if the folder cannot be created.
   explicit FlightRecords(const std::string& job);
 
   /// Empty: ranks keep no records.

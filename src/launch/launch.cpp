@@ -121,7 +121,7 @@ class Attempts {
  private:
   AttemptEnd run_one();
   MasterSocket reserve_master_port();
-  /// Starts the coordinator on node 0, and the ranks. Returns false if SIGINT or SIGTERM came before all were started.
+  /// Starts the coordinator on node 0, and the ranks. Returns false if a signal came before all were started.
   bool start_ranks(std::deque<RankProcess>& ranks, std::unique_ptr<coordinator::Server>& coordinator);
   bool may_restart(const Supervisor::Result& result, const JobFailure& failure);
 

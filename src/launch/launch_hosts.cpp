@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <deque>
 #include <filesystem>
 #include <sstream>
@@ -133,7 +132,7 @@ class HostJob {
 
   std::string describe(const Supervisor::Result& result, const JobFailure& failure) const {
     if (result.interrupted_by) {
-      return std::string("tutti: stopped by ") + (*result.interrupted_by == SIGINT ? "SIGINT" : "SIGTERM") + '\n';
+      return describe_stop(*result.interrupted_by) + '\n';
     }
     if (failure.first == nullptr) return "";
     const auto& status = *failure.first->exit_status();

@@ -1,7 +1,8 @@
 #include "launch/launch_report.h"
 
+#include <string.h>
+
 #include <algorithm>
-#include <csignal>
 #include <utility>
 
 namespace tutti {
@@ -103,11 +104,14 @@ std::string describe_rank_ranges(const std::vector<int>& ranks) {
   return text;
 }
 
+std::string describe_stop(int signal) {
+  return std::string("tutti: stopped by SIG") + ::sigabbrev_np(signal);
+}
+
 std::string describe_end(const Supervisor::Result& result, const JobFailure& failure,
                          const std::deque<RankProcess>& ranks, const LaunchOptions& options) {
   if (result.interrupted_by) {
-    return std::string("tutti: stopped by ") + (*result.interrupted_by == SIGINT ? "SIGINT" : "SIGTERM") +
-           "; all ranks have ended\n";
+    return describe_stop(*result.interrupted_by) + "; all ranks have ended\n";
   }
   if (failure.first == nullptr) return "";
   auto& failed = *failure.first;

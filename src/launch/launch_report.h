@@ -26,6 +26,9 @@ JobFailure find_failure(const Supervisor::Result& result, int ranks_per_process,
 /// "rank 3", "ranks 0-3, 5". The numbers are in ascending order.
 std::string describe_rank_ranges(const std::vector<int>& ranks);
 
+/// "tutti: stopped by SIGTERM".
+std::string describe_stop(int signal);
+
 /// The rank that failed first, its exit status and last lines, and the ranks that had exited with code 0 before. Or the
 /// signal that stopped the job. Empty if all ranks succeeded.
 std::string describe_end(const Supervisor::Result& result, const JobFailure& failure,

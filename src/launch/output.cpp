@@ -36,11 +36,11 @@ std::vector<std::string> LineSplitter::feed(std::string_view bytes) {
   std::vector<std::string> lines;
   while (!bytes.empty()) {
     const auto capacity = max_line - partial_.size();
-    const auto end = bytes.substr(0, capacity).find('\n');
+    const auto end = bytes.substr(0, capacity + 1).find('\n');
     const auto taken = std::min({end, capacity, bytes.size()});
     partial_ += bytes.substr(0, taken);
     bytes.remove_prefix(end == std::string_view::npos ? taken : taken + 1);
-    if (end == std::string_view::npos && partial_.size() < max_line) break;
+    if (end == std::string_view::npos && bytes.empty()) break;
     lines.push_back(std::move(partial_));
     partial_.clear();
   }
@@ -95,7 +95,7 @@ bool RankOutput::is_open() const {
 
 bool RankOutput::read_piece(Stream& stream) {
   if (!stream.pipe.is_open()) return false;
-  std::array<char, 16'384> buffer;
+  std::array<char, piece_size> buffer;
   const ssize_t count = ::read(stream.pipe.get(), buffer.data(), buffer.size());
   if (count < 0 && (errno == EINTR || errno == EAGAIN)) return errno == EINTR;
   if (count <= 0) {
@@ -111,7 +111,7 @@ bool RankOutput::read_piece(Stream& stream) {
 
 void RankOutput::finish() {
   for (auto& stream : streams_) {
-    while (read_piece(stream)) {
+    for (std::size_t read = 0; read < max_rest && read_piece(stream); read += piece_size) {
     }
     if (const auto rest = stream.lines.finish()) show(stream, *rest);
   }

@@ -58,6 +58,7 @@ class Sink {
 class RankOutput {
  public:
   static constexpr std::size_t tail_lines = 20;
+  static constexpr std::size_t max_rest = std::size_t{1} << 20;  ///< the largest pipe of an unprivileged process
 
   struct Stream {
     FileDescriptor pipe;  ///< non-blocking; closed when the writers have exited
@@ -79,13 +80,16 @@ class RankOutput {
 
   /// Reads a part of the pipe's content. Returns false if the pipe is empty or has ended.
   bool read_piece(Stream& stream);
-  /// Reads all content of the pipes and shows unfinished lines.
+  /// Reads the remaining content of the pipes, at most max_rest bytes of each because a process that a rank left behind
+  /// may still write. Shows unfinished lines.
   void finish();
 
   /// The last lines, without those of backtraces.
   const std::deque<std::string>& tail() const { return tail_; }
 
  private:
+  static constexpr std::size_t piece_size = std::size_t{16} * 1024;
+
   void show(Stream& stream, const std::string& line);
   void log(std::string_view bytes);
 

@@ -18,7 +18,7 @@ std::optional<int> ShutdownPolicy::on_interrupt(int signal, Clock::time_point no
   }
   interrupted_ = true;
   if (stage_ != Stage::ending) enter(Stage::ending, now);  // does not extend a grace time that has begun
-  return signal;
+  return signal == SIGINT ? SIGINT : SIGTERM;
 }
 
 std::optional<int> ShutdownPolicy::on_time(Clock::time_point now) {

@@ -15,8 +15,8 @@ class ShutdownPolicy {
   /// A rank failed. The other ranks get the grace time to detect it and to throw their own errors.
   void on_rank_failed(Clock::time_point now);
 
-  /// The launcher received SIGINT or SIGTERM. Returns the signal to send at once: the same, or SIGKILL for a Ctrl-C
-  /// after an earlier interruption.
+  /// The launcher received a signal. Returns the signal to send at once: SIGINT for SIGINT, SIGTERM for others, or
+  /// SIGKILL for a Ctrl-C after an earlier interruption.
   std::optional<int> on_interrupt(int signal, Clock::time_point now);
 
   /// Returns the signal to send at the end of a grace time: first SIGTERM, then SIGKILL.

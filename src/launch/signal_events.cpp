@@ -7,12 +7,23 @@
 #include <system_error>
 
 namespace tutti {
+namespace {
+
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+}  // namespace
 
 SignalEvents::SignalEvents() {
   sigset_t taken;
   sigemptyset(&taken);
   sigaddset(&taken, SIGINT);
   sigaddset(&taken, SIGTERM);
+  for (const int signal : {SIGHUP, SIGQUIT}) {
+    if (!is_ignored(signal)) sigaddset(&taken, signal);  // nohup ignores SIGHUP
+  }
   fd_ = FileDescriptor(::signalfd(-1, &taken, SFD_NONBLOCK | SFD_CLOEXEC));
   if (!fd_.is_open()) throw std::system_error(errno, std::generic_category(), "signalfd");
   sigaddset(&taken, SIGPIPE);  // a reader of the output that exits must not end the job

@@ -1,5 +1,6 @@
 #pragma once
-// SIGINT and SIGTERM as readable events during a launch. The destructor restores the earlier handlers and mask.
+// SIGINT and SIGTERM, and SIGHUP and SIGQUIT unless they are ignored, as readable events during a launch. The
+// destructor restores the earlier handlers and mask.
 #include <signal.h>
 
 #include <vector>

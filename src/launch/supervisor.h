@@ -24,7 +24,7 @@ class Supervisor {
     std::vector<RankProcess*> exits{};
     /// The signal that ended the job before any rank failed.
     std::optional<int> interrupted_by;
-    /// The launcher received SIGINT or SIGTERM, before or after a rank failed.
+    /// The launcher received a signal, before or after a rank failed.
     bool stop_requested = false;
   };
 

@@ -1,5 +1,6 @@
 #include "process_group/group_work.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "device/devices.h"
@@ -7,6 +8,8 @@
 
 namespace tutti::process_group {
 namespace {
+
+constexpr std::chrono::milliseconds longest_wait = std::chrono::hours(24 * 365);  // prevents overflow of the deadline
 
 std::string title_of(const Parts& parts) {
   return std::string("tutti:") + parts.what;
@@ -57,7 +60,7 @@ bool GroupWork::wait(std::chrono::milliseconds timeout) {
     const auto ended = [&] { return completed_; };
     if (without_deadline) {
       cv_.wait(lock, ended);
-    } else if (!cv_.wait_for(lock, timeout, ended)) {
+    } else if (!cv_.wait_for(lock, std::min(timeout, longest_wait), ended)) {
       throw TimeoutError(std::string(parts_.what) + ": rank " + std::to_string(rank_) + " waited for " +
                              std::to_string(timeout.count()) +
                              " ms, and the operation did not complete. It stays in flight until its own deadline.",

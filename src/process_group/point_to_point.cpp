@@ -59,8 +59,7 @@ void ProcessGroupTutti::monitoredBarrier(const c10d::BarrierOptions& options, bo
 
 void ProcessGroupTutti::startCoalescing() {
   const std::lock_guard lock(coalescing_mutex_);
-  if (coalescing_) throw UsageError("startCoalescing: call endCoalescing before the next startCoalescing.");
-  coalescing_.emplace();
+  coalescing_.emplace();  // replaces an open list: PyTorch does not call endCoalescing() after an exception
 }
 
 ProcessGroupTutti::WorkPtr ProcessGroupTutti::endCoalescing() {

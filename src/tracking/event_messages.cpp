@@ -52,7 +52,7 @@ ProtoMessage any_value(const Hyperparameters::mapped_type& value) {
   if (const auto* flag = std::get_if<bool>(&value)) message.integer(4, *flag ? 1 : 0);
   if (const auto* whole = std::get_if<std::int64_t>(&value)) message.real64(2, static_cast<double>(*whole));
   if (const auto* real = std::get_if<double>(&value)) message.real64(2, *real);
-  if (const auto* text = std::get_if<std::string>(&value)) message.bytes(3, *text);
+  if (const auto* text = std::get_if<std::string>(&value)) message.text(3, *text);
   return message;
 }
 
@@ -95,22 +95,22 @@ std::string session_start_event(double time, std::int64_t step) {
 std::string scalars_event(double time, std::int64_t step, const Scalars& scalars) {
   ProtoMessage summary;
   for (const auto& [name, value] : scalars) {
-    summary.message(1, ProtoMessage().bytes(1, name).real32(2, static_cast<float>(value)));
+    summary.message(1, ProtoMessage().text(1, name).real32(2, static_cast<float>(value)));
   }
   return event(time, step).message(5, summary).encoded();
 }
 
 std::string text_event(double time, std::int64_t step, const std::string& name, const std::string& text) {
   // A scalar tensor.
-  const auto tensor = ProtoMessage().integer(1, type_string).message(2, {}).bytes(8, text);
-  const auto value = ProtoMessage().bytes(1, name).message(8, tensor).message(9, plugin_metadata("text", {}));
+  const auto tensor = ProtoMessage().integer(1, type_string).message(2, {}).text(8, text);
+  const auto value = ProtoMessage().text(1, name).message(8, tensor).message(9, plugin_metadata("text", {}));
   return event(time, step).message(5, ProtoMessage().message(1, value)).encoded();
 }
 
 std::string hyperparameters_event(double time, std::int64_t step, const Hyperparameters& hyperparameters) {
   ProtoMessage info;  // SessionStartInfo; a map is a repeated message of key and value
   for (const auto& [name, value] : hyperparameters) {
-    info.message(1, ProtoMessage().bytes(1, name).message(2, any_value(value)));
+    info.message(1, ProtoMessage().text(1, name).message(2, any_value(value)));
   }
   info.real64(5, time);
   const auto content = ProtoMessage().message(3, info);  // HParamsPluginData, version 0

@@ -1,6 +1,7 @@
 #include "tracking/proto_encoder.h"
 
 #include <bit>
+#include <nlohmann/json.hpp>
 
 namespace tutti {
 namespace {
@@ -36,6 +37,12 @@ ProtoMessage& ProtoMessage::bytes(int field, std::string_view value) {
   varint(value.size());
   encoded_ += value;
   return *this;
+}
+
+ProtoMessage& ProtoMessage::text(int field, const std::string& value) {
+  using Json = nlohmann::json;
+  const std::string valid = Json(value).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return bytes(field, Json::parse(valid).get_ref<const std::string&>());
 }
 
 void ProtoMessage::key(int field, int wire_type) {

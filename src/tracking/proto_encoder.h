@@ -13,6 +13,8 @@ class ProtoMessage {
   ProtoMessage& real32(int field, float value);
   ProtoMessage& real64(int field, double value);
   ProtoMessage& bytes(int field, std::string_view value);
+  /// A `string` field, which readers refuse unless it is UTF-8: replaces invalid bytes by U+FFFD.
+  ProtoMessage& text(int field, const std::string& value);
   ProtoMessage& message(int field, const ProtoMessage& value) { return bytes(field, value.encoded()); }
 
   const std::string& encoded() const { return encoded_; }

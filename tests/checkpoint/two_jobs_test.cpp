@@ -206,6 +206,14 @@ TEST(OwnerFile, OnlyAProcessOfThisBootCanBeKnownToHaveExited) {
   }
 }
 
+TEST(OwnerFile, OneThatIsDeeplyNestedNamesNoProcess) {
+  constexpr std::size_t deep = 1'000'000;
+  const std::string text =
+      R"({"pid": 1, "host": "a", "more": )" + std::string(deep, '[') + std::string(deep, ']') + "}";
+  EXPECT_EQ(checkpoint::owner_name(text), "another process");
+  EXPECT_FALSE(checkpoint::owner_has_exited(text));
+}
+
 // Without locks, the file of an exited process of this machine is taken over; any other stays.
 TEST(Reservation, WithoutLocksTheFileOfAnExitedProcessIsTakenOver) {
   const TestFiles files = without_support(ENOLCK);

@@ -64,6 +64,34 @@ TEST_F(SmallModel, ToConvertsConstantsOfTheGraph) {
   EXPECT_EQ(model.forward(at::ones({3, 3}, at::kDouble)).scalar_type(), at::kDouble);
 }
 
+TEST_F(SmallModel, ToConvertsLiftedConstantsBackToo) {
+  auto program = small_program();
+  auto& graph = program["graph_module"]["graph"];
+  graph["inputs"].insert(graph["inputs"].begin(), nlohmann::json{{"as_tensor", {{"name", "c"}}}});
+  auto& signature = program["graph_module"]["signature"];
+  signature["input_specs"].insert(
+      signature["input_specs"].begin(),
+      nlohmann::json::parse(R"({"tensor_constant": {"arg": {"name": "c"}, "tensor_constant_name": "scale"}})"));
+  graph["nodes"].push_back(nlohmann::json::parse(R"({"target": "torch.ops.aten.add.Tensor",
+    "inputs": [{"name": "self", "arg": {"as_tensor": {"name": "c"}}}, {"name": "other", "arg": {"as_tensor": {"name": "c"}}}],
+    "outputs": [{"as_tensor": {"name": "twice"}}], "metadata": {}})"));
+  graph["outputs"][0]["as_tensor"]["name"] = "twice";
+  signature["output_specs"][0]["user_output"]["arg"]["as_tensor"]["name"] = "twice";
+  auto records = with_program(program);
+  auto scale = small_weights()["config"]["layer.bias"];
+  scale["path_name"] = "constant_0";
+  scale["is_param"] = false;
+  records["data/constants/model_constants_config.json"] = nlohmann::json{{"config", {{"scale", scale}}}}.dump();
+  records["data/constants/constant_0"] = records["data/weights/weight_1"];
+  auto model = load(records);
+  for (const auto dtype : {at::kFloat, at::kBFloat16, at::kFloat, at::kDouble, at::kFloat}) {
+    model.to(dtype);
+    const at::Tensor twice = model.forward(at::ones({3, 3}, dtype));
+    EXPECT_EQ(twice.scalar_type(), dtype);
+    EXPECT_EQ(twice[1].item<float>(), 40);
+  }
+}
+
 TEST_F(SmallModel, SaveAndLoadKeepTheState) {
   auto model = load(small_model());
   {

@@ -133,6 +133,17 @@ TEST(Inspect, AJobThatWentWellLeavesNoRecordsButThoseAskedFor) {
               AllOf(HasSubstr("No rank waits for another."), HasSubstr("The last operation: barrier('second')")));
 }
 
+TEST(Inspect, RanksOfAnEarlierJobInTheFolderAreNotReported) {
+  const TemporaryFolder folder;
+  const TuttiProcess::Options options{.variables = {"TUTTI_FLIGHT_RECORDS=" + folder.path().string()}};
+  EXPECT_NE(TuttiProcess(ranks(3, "killed"), options).wait().exit_code, 0);
+  EXPECT_THAT(inspect({.folders = {folder.path()}}), HasSubstr("Ranks 0 and 2 failed in barrier('second')"));
+  const auto finished = TuttiProcess(ranks(2, "well"), options).wait();
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_THAT(inspect({.folders = {folder.path()}}),
+              AllOf(HasSubstr("No rank waits for another."), Not(HasSubstr("failed"))));
+}
+
 TEST(Inspect, AnEmptyVariableMeansNone) {
   TuttiProcess job(ranks(2, "killed"), {.variables = {"TUTTI_FLIGHT_RECORDS="}});
   EXPECT_THAT(job.wait().err, Not(HasSubstr("tutti inspect")));

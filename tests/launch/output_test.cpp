@@ -35,6 +35,18 @@ TEST(LineSplitter, CutsEndlessLines) {
   EXPECT_EQ(splitter.feed("\n"), Lines{std::string(10, 'x')});
 }
 
+TEST(LineSplitter, ALineOfTheGreatestLengthIsOneLine) {
+  const std::string longest(LineSplitter::max_line, 'x');
+  LineSplitter splitter;
+  EXPECT_EQ(splitter.feed(longest + "\nnext\n"), (Lines{longest, "next"}));
+  EXPECT_EQ(splitter.feed(longest), Lines{});
+  EXPECT_EQ(splitter.feed("\nnext\n"), (Lines{longest, "next"}));
+  EXPECT_EQ(splitter.feed(longest), Lines{});
+  EXPECT_EQ(splitter.feed("y\n"), (Lines{longest, "y"}));
+  EXPECT_EQ(splitter.feed(longest), Lines{});
+  EXPECT_EQ(splitter.finish(), longest);
+}
+
 struct Pipe {
   Pipe() {
     int ends[2];
@@ -108,6 +120,20 @@ TEST(RankOutput, DetectsTheEndOfItsStreams) {
   rank.write_end.reset();
   EXPECT_FALSE(output.read_piece(stream));
   EXPECT_FALSE(output.is_open());
+}
+
+// A process that has escaped from the rank's process group may write for ever.
+TEST(RankOutput, ReadsAtMostAFullPipeAtTheEnd) {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "endless";
+  std::ofstream(path) << std::string(3 * RankOutput::max_rest, '\n');
+  const Pipe shown;
+  Sink sink(shown.write_end.get());
+  RankOutput output(0, std::nullopt);
+  output.add_stream(FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), sink);
+  output.finish();
+  ASSERT_TRUE(output.is_open());
+  EXPECT_EQ(::lseek(output.streams().front().pipe.get(), 0, SEEK_CUR), RankOutput::max_rest);
 }
 
 TEST(RankOutput, BeginsANewLineInTheLogOfAnEarlierAttempt) {

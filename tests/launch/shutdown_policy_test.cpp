@@ -47,6 +47,15 @@ TEST(ShutdownPolicy, ForwardsAnInterruptionAtOnceThenKills) {
   }
 }
 
+TEST(ShutdownPolicy, ForwardsAHangupAndAQuitAsSigterm) {
+  for (const int signal : {SIGHUP, SIGQUIT}) {
+    ShutdownPolicy policy(grace);
+    EXPECT_EQ(policy.on_interrupt(signal, start), SIGTERM);
+    EXPECT_EQ(policy.on_interrupt(signal, start), std::nullopt);
+    EXPECT_EQ(policy.on_time(start + grace), SIGKILL);
+  }
+}
+
 TEST(ShutdownPolicy, KillsAtOnceOnTheSecondCtrlC) {
   for (const int first : {SIGINT, SIGTERM}) {
     ShutdownPolicy policy(grace);

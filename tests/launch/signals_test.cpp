@@ -26,18 +26,33 @@ TEST(LaunchSignals, ContinuesAStoppedRankOnSigterm) {
 }
 
 TEST(LaunchSignals, ForwardsInterruptionsAtOnce) {
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
+    const auto before = ::signal(signal, SIG_DFL);
     TuttiProcess process(launch_script(
         2, "trap 'echo got INT; exit 0' INT; trap 'echo got TERM; exit 0' TERM; echo ready$RANK; " + wait_forever,
         long_grace));
+    ::signal(signal, before);
     process.wait_for_line("ready0");
     process.wait_for_line("ready1");
     process.send(signal);
     const auto done = process.wait();
     EXPECT_EQ(done.exit_code, 0);
     EXPECT_EQ(lines_with(done.out, signal == SIGINT ? "got INT" : "got TERM"), 2) << done.out;
-    EXPECT_TRUE(contains(done.err, signal == SIGINT ? "stopped by SIGINT" : "stopped by SIGTERM")) << done.err;
+    EXPECT_TRUE(contains(done.err, std::string("stopped by SIG") + ::sigabbrev_np(signal) + ";")) << done.err;
   }
+}
+
+// As under nohup.
+TEST(LaunchSignals, IgnoresAHangupIfItWasStartedSo) {
+  const auto before = ::signal(SIGHUP, SIG_IGN);
+  TuttiProcess process(launch_script(1, "trap 'exit 5' TERM; echo ready; " + wait_forever, long_grace));
+  ::signal(SIGHUP, before);
+  process.wait_for_line("ready");
+  process.send(SIGHUP);
+  process.send(SIGTERM);
+  const auto done = process.wait();
+  EXPECT_EQ(done.exit_code, 5);
+  EXPECT_TRUE(contains(done.err, "stopped by SIGTERM;")) << done.err;
 }
 
 TEST(LaunchSignals, ForwardsCtrlCEvenIfItWasStartedWithCtrlCIgnored) {

@@ -277,6 +277,23 @@ TEST(GroupWork, AFutureCompletesBeforeItsWork) {
 }
 
 // Futures of many operations in flight at once: a future occupies no operation number.
+// A deadline that far ahead is beyond the clock: timedelta.max in Python.
+TEST(GroupWork, WaitsWithTheLongestTimeout) {
+  std::promise<void> called;
+  const auto is_called = called.get_future().share();
+  run_groups(2, [&](ProcessGroupTutti& group) {
+    Tensors tensors{mine(group.getRank())};
+    if (group.getRank() == 1) {
+      is_called.wait();
+      group.allreduce(tensors, {})->wait();
+      return;
+    }
+    const auto work = group.allreduce(tensors, {});
+    called.set_value();
+    EXPECT_NO_THROW(work->wait(std::chrono::milliseconds::max()));
+  });
+}
+
 TEST(GroupWork, ManyInFlight) {
   run_groups(2, [](ProcessGroupTutti& group) {
     std::vector<Tensors> tensors;

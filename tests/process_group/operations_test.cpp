@@ -170,6 +170,31 @@ TEST(Coalescing, OneWorkForAll) {
   });
 }
 
+// PyTorch's _coalescing_manager does not call endCoalescing() if its body throws.
+TEST(Coalescing, ANewListDoesNotContainTheOperationsOfAnOpenOne) {
+  for (const char* backend : {"auto", "tcp"}) {
+    run_groups(
+        2,
+        [](ProcessGroupTutti& group) {
+          const int peer = 1 - group.getRank();
+          Tensors received{at::zeros({3})};
+          Tensors sent{at::ones({3})};
+          group.startCoalescing();
+          const auto receive = group.recv(received, peer, 0);
+          EXPECT_THROW(group.send(sent, 2, 0), UsageError);
+          group.startCoalescing();
+          group.allreduce(sent, {});
+          group.endCoalescing()->wait();
+          expect_equal(sent[0], at::full({3}, 2, at::kFloat));
+          const auto send = group.send(sent, peer, 0);
+          receive->wait();
+          send->wait();
+          expect_equal(received[0], sent[0]);
+        },
+        backend);
+  }
+}
+
 TEST(MonitoredBarrier, PassesOrNamesTheAbsentRanks) {
   std::barrier<> looked(3);
   run_groups(

@@ -35,6 +35,15 @@ TEST(EventMessages, HoldAllScalarsOfAStep) {
             "bc\x15\x00\x00\x00\xC0"s);
 }
 
+// Readers refuse a message whose texts are not UTF-8.
+TEST(EventMessages, ReplaceBytesThatAreNotUtf8) {
+  const std::string wrong = "caf\xE9";
+  const std::string replaced = "caf\uFFFD";
+  EXPECT_EQ(scalars_event(1, 1, {{wrong, 1.5}}), scalars_event(1, 1, {{replaced, 1.5}}));
+  EXPECT_EQ(text_event(1, 1, wrong, wrong), text_event(1, 1, replaced, replaced));
+  EXPECT_EQ(hyperparameters_event(1, 1, {{wrong, wrong}}), hyperparameters_event(1, 1, {{replaced, replaced}}));
+}
+
 TEST(HyperparametersTable, KeepsCellsApart) {
   EXPECT_EQ(hyperparameters_table("run", {{"a|b", std::string("x\ny\\")}, {"flag", true}, {"n", std::int64_t{3}}}),
             "| run | |\n|---|---|\n| a\\|b | x y\\\\ |\n| flag | true |\n| n | 3 |\n");

@@ -101,6 +101,16 @@ TEST(RunReader, SkipsAndCountsLinesThatItCannotRead) {
   EXPECT_EQ(run.unread_lines, 5U);
 }
 
+TEST(RunReader, SkipsAndCountsDeeplyNestedLines) {
+  constexpr std::size_t deep = 1'000'000;
+  const std::string lists = std::string(deep, '[') + std::string(deep, ']');
+  const auto run = parse(start(0, 0) + start(1, 10, "{\"a\":" + lists + "}") + lists + "\n" + "{\"event\":" + lists +
+                         ",\"time\":1,\"step\":2}\n" + loss(2, 20, "4"));
+  EXPECT_EQ(steps_of(*run.find("loss")), (Steps{20}));
+  EXPECT_EQ(run.session_steps, (Steps{0}));
+  EXPECT_EQ(run.unread_lines, 3U);
+}
+
 TEST(RunReader, ReadsAFileWhoseFirstLineIsLost) {
   const auto run = parse(loss(5, 20, "4") + loss(9, 30, "4"));
   EXPECT_EQ(run.session_steps, (Steps{20}));

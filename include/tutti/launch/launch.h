@@ -46,10 +46,11 @@ struct LaunchOptions {
 /// Returns 0 if all ranks exited with 0. Otherwise prints which rank failed first and its last lines, and returns its
 /// exit code (128 + signal if a signal ended it). A rank that other ranks' errors name has failed before them, though
 /// it may exit after them. Stopped ranks are continued before they are ended. Forwards SIGINT and SIGTERM to the ranks
-/// in the same way. No process that it started outlives the call.
+/// in the same way, and SIGHUP and SIGQUIT as SIGTERM unless they are ignored (nohup). No process that it started
+/// outlives the call.
 ///
 /// With max_restarts, each attempt has its own coordinator, and TORCHELASTIC_RESTART_COUNT counts the attempts. The
-/// last one determines the result. SIGINT, SIGTERM, and exit codes 126 and 127 (a program that cannot be run) are not
+/// last one determines the result. These signals, and exit codes 126 and 127 (a program that cannot be run) are not
 /// followed by a restart.
 ///
 /// Throws UsageError for invalid options: no ranks, no such program, a port in use, restarts with several nodes.

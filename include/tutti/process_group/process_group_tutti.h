@@ -124,7 +124,7 @@ class ProcessGroupTutti final : public c10d::Backend {
   /// Returns true.
   bool supportsCoalescing() const override { return true; }
   /// Adds later operations to the Work of endCoalescing(). Each operation still starts at its call; none are merged.
-  /// Throws UsageError if the last startCoalescing() has no endCoalescing().
+  /// If the last startCoalescing() has no endCoalescing(), its operations continue and are not part of that Work.
   void startCoalescing() override;
   /// Returns a Work that completes with all operations called since startCoalescing(). Throws UsageError without one.
   WorkPtr endCoalescing() override;

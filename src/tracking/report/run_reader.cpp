@@ -9,6 +9,7 @@
 #include <optional>
 #include <system_error>
 
+#include "core/json_depth.h"
 #include "tracking/report/html.h"
 #include "tutti/core/error.h"
 
@@ -35,6 +36,8 @@ class RunParser {
  public:
   /// Returns false for a line that a JsonlTracker did not write.
   bool take(const std::string& line) {
+    constexpr int max_depth = 16;  // a tracker's lines have two levels
+    if (is_json_deeper_than(max_depth, line)) return false;
     const auto event = Json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!event.is_object() || !event.contains("time") || !event["time"].is_number() || !event.contains("step") ||
         !event["step"].is_number_integer()) {
