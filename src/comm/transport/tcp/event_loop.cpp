@@ -113,7 +113,7 @@ bool EventLoop::greet(Lock& lock, const ConnectionPtr& connection, Effects& effe
     peer.state = Peer::State::open;
     peer.was_open = true;
     changed_.notify_all();
-    for (const auto& closed : closed_channels_) announce_closed(closed, connection->rank());
+    for (const auto& [channel, closed] : matcher_.closed_channels()) announce_closed(closed, connection->rank());
     flush(lock, connection->rank(), effects);
     return true;
   }

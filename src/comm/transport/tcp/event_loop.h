@@ -32,12 +32,6 @@
 
 namespace tutti::comm {
 
-struct ClosedChannel {
-  std::uint64_t channel = 0;
-  std::vector<int> members{};    ///< ranks in the job
-  std::exception_ptr failure{};  ///< of messages of the channel; may be null
-};
-
 /// Ranks are those in the job. Thread safe.
 class EventLoop : public std::enable_shared_from_this<EventLoop> {
  public:
@@ -152,7 +146,6 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   Handler handler_ = Handler::none;
   std::thread::id loop_thread_;
   std::vector<Effects::Completion> callbacks_;  // for the loop's thread
-  std::vector<ClosedChannel> closed_channels_;
   std::set<ConnectionPtr> paused_;
   std::set<int> to_flush_;
   std::set<MessagePtr> timed_;  // messages with a deadline

@@ -117,8 +117,7 @@ void EventLoop::close_channel(const ClosedChannel& closed, bool cancel_sends) {
   Effects effects;
   std::vector<std::function<bool()>> released;  // destroyed without the lock
   Lock lock(mutex_);
-  if (!matcher_.close_channel(closed.channel, closed.failure, effects)) return;
-  closed_channels_.push_back(closed);
+  if (!matcher_.close_channel(closed, effects)) return;
   std::vector<MessagePtr> begun;
   const auto in_channel = [&](const Message& message) { return message.channel == closed.channel; };
   for (const int member : closed.members) {

@@ -22,7 +22,7 @@ void deliver(UnexpectedMessage& unexpected, Effects& effects) {
 
 Outcome Matcher::end_reason(std::uint64_t channel, int rank) const {
   if (const auto closed = closed_channels_.find(channel); closed != closed_channels_.end())
-    return {.kind = Outcome::Kind::closed, .failure = closed->second};
+    return {.kind = Outcome::Kind::closed, .failure = closed->second.failure};
   const auto found = channels_.find(channel);
   if (found != channels_.end() && found->second.closed_by.contains(rank))
     return {.kind = Outcome::Kind::closed_by_peer, .failure = nullptr};
@@ -226,9 +226,10 @@ bool Matcher::remove(const Message& receive) {
   return false;
 }
 
-bool Matcher::close_channel(std::uint64_t channel, std::exception_ptr failure, Effects& effects) {
-  const Outcome outcome{.kind = Outcome::Kind::closed, .failure = failure};
-  if (!closed_channels_.emplace(channel, std::move(failure)).second) return false;
+bool Matcher::close_channel(const ClosedChannel& closed, Effects& effects) {
+  const auto channel = closed.channel;
+  const Outcome outcome{.kind = Outcome::Kind::closed, .failure = closed.failure};
+  if (!closed_channels_.emplace(channel, closed).second) return false;
   for (auto& [key, pulled] : pulled_) {
     auto& receive = pulled.receiver();
     if (receive && receive->channel == channel) effects.complete(std::exchange(receive, nullptr), outcome);

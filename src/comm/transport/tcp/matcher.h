@@ -58,8 +58,10 @@ class Matcher {
 
   /// Forgets the receive, unless a body has it. Returns false if it does not wait here.
   bool remove(const Message& receive);
-  /// Receives of the channel end with `failure`, later ones too. Returns false if the channel was closed before.
-  bool close_channel(std::uint64_t channel, std::exception_ptr failure, Effects& effects);
+  /// Receives of the channel end with its failure, later ones too. Returns false if the channel was closed before.
+  bool close_channel(const ClosedChannel& closed, Effects& effects);
+  /// By channel.
+  const std::unordered_map<std::uint64_t, ClosedChannel>& closed_channels() const { return closed_channels_; }
   /// Why a message with the rank ends at once; `completed` if it does not.
   Outcome end_reason(std::uint64_t channel, int rank) const;
 
@@ -98,7 +100,7 @@ class Matcher {
   const std::uint64_t unexpected_limit_;
   std::uint64_t unexpected_bytes_ = 0;
   std::unordered_map<std::uint64_t, Channel> channels_;
-  std::unordered_map<std::uint64_t, std::exception_ptr> closed_channels_;
+  std::unordered_map<std::uint64_t, ClosedChannel> closed_channels_;
   std::map<int, Outcome::Kind> disconnected_;               // by rank
   std::map<std::pair<int, std::uint64_t>, Pulled> pulled_;  // by sender and id
 };

@@ -54,13 +54,18 @@ struct Message {
   std::shared_ptr<const void> owner{};          ///< of the memory
   std::uint64_t eager_bytes = max_eager_bytes;  ///< a longer message is announced
   std::optional<Deadline> deadline{};           ///< at which the endpoint ends the message
-  // Asked now and then for a message with a deadline; may be empty.
-  std::function<bool()> is_peer_gone{};                   ///< whether nothing more will come from the peer; asked while
-                                                          ///< the peer is not connected
+  // The endpoint calls these now and then for a message with a deadline. Both may be empty.
+  std::function<bool()> is_peer_gone{};                   ///< whether an unconnected peer will send nothing more
   std::function<std::exception_ptr()> failure_of_peer{};  ///< null while the peer is healthy
   std::optional<Deadline> gone_since{};                   ///< when is_peer_gone() became true
 };
 using MessagePtr = std::shared_ptr<Message>;
+
+struct ClosedChannel {
+  std::uint64_t channel = 0;
+  std::vector<int> members{};    ///< ranks in the job
+  std::exception_ptr failure{};  ///< of messages of the channel; may be null
+};
 
 /// Bytes of a message that came before its receive.
 using ReceivedBytes = std::shared_ptr<const std::byte[]>;

@@ -170,7 +170,7 @@ TEST_F(MatcherTest, UnexpectedMessagesAreLimited) {
   EXPECT_FALSE(can_accept(0, 1));
   matcher.on_disconnect(1, half, OutcomeKind::disconnected, effects);
   EXPECT_TRUE(can_accept(0, 6));
-  matcher.close_channel(channel, nullptr, effects);
+  matcher.close_channel({.channel = channel}, effects);
   EXPECT_TRUE(can_accept(0, 1000)) << "it is discarded";
 }
 
@@ -248,7 +248,7 @@ TEST_F(FullMatcherTest, AnAnnouncedMessageThatDoesNotFitIsRefused) {
   expect_ended(wrong, OutcomeKind::mismatch);
   expect_reply(1, FrameKind::refuse, 1, 4);
   EXPECT_TRUE(frame(FrameKind::announce, 1, 2, 5));
-  matcher.close_channel(channel, nullptr, effects);
+  matcher.close_channel({.channel = channel}, effects);
   expect_reply(1, FrameKind::refuse, 2, FrameHeader::channel_closed);
   EXPECT_TRUE(frame(FrameKind::announce, 1, 3, 5));
   expect_reply(1, FrameKind::refuse, 3, FrameHeader::channel_closed);
@@ -273,8 +273,8 @@ TEST_F(MatcherTest, ARemovedReceiveIsNotTouched) {
 TEST_F(MatcherTest, AClosedChannelAcceptsNothing) {
   const auto waits = receive_from(1);
   matcher.receive(waits, effects);
-  EXPECT_TRUE(matcher.close_channel(channel, nullptr, effects));
-  EXPECT_FALSE(matcher.close_channel(channel, nullptr, effects));
+  EXPECT_TRUE(matcher.close_channel({.channel = channel}, effects));
+  EXPECT_FALSE(matcher.close_channel({.channel = channel}, effects));
   expect_ended(waits, OutcomeKind::closed);
   deliver(1, 0, "gone");
   const auto later = receive_from(1);

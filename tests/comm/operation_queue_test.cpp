@@ -1,0 +1,51 @@
+// Ranks: 2 threads.
+#include "comm/operation_queue.h"
+
+#include <ATen/ops/ones.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <new>
+
+#include "comm/algorithms/p2p_backend.h"
+#include "comm/backend/topology.h"
+#include "comm/transport/thread_transport.h"
+#include "tutti/core/error.h"
+
+namespace tutti::comm::operation_queue_test {
+namespace {
+
+using namespace std::chrono_literals;
+
+// The other rank waits in the call. Without an error it would match the next call of the rank that threw.
+TEST(OperationQueue, AnExceptionInACallOfOneRankEndsItOnAll) {
+  auto transports = make_thread_transports(2);
+  const auto run = [&](int rank) {
+    auto backend = std::make_shared<P2pBackend>(std::move(transports[static_cast<std::size_t>(rank)]),
+                                                make_topology({0, 0}, rank), 15s);
+    const auto queue = std::make_shared<OperationQueue>(std::move(backend), 10s, "test", Services{});
+    const auto call = [&] {
+      return queue->call("sum", "", {}, [&](const Operation& operation, const auto&) {
+        if (rank == 1) throw std::bad_alloc();
+        queue->backend().all_reduce(operation, at::ones({1000}), ReduceOp::sum);
+      });
+    };
+    try {
+      call()->wait();
+      ADD_FAILURE() << "rank " << rank << ": nothing was thrown";
+    } catch (const std::bad_alloc&) {
+      EXPECT_EQ(rank, 1);
+    } catch (const TimeoutError& error) {
+      ADD_FAILURE() << error.what();
+    } catch (const PeerError& error) {
+      EXPECT_EQ(error.ranks(), std::vector<int>{1}) << error.what();
+    }
+    EXPECT_THROW(call(), PeerError);
+  };
+  auto other = std::async(std::launch::async, run, 1);
+  run(0);
+  other.get();
+}
+
+}  // namespace
+}  // namespace tutti::comm::operation_queue_test
