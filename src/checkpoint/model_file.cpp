@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <set>
 #include <sstream>
 
+#include "checkpoint/sharded_model.h"
 #include "checkpoint/tied_tensors.h"
 #include "device/host_copy.h"
 #include "tutti/checkpoint/safetensors.h"
@@ -99,13 +101,15 @@ Tensors named_tensors_of(const torch::nn::Module& model) {
   return tensors;
 }
 
-void save_model(const torch::nn::Module& model, const std::filesystem::path& path) {
-  save_safetensors(path, checkpoint::without_ties(named_tensors_of(model)));
+void save_model(const torch::nn::Module& model, const std::filesystem::path& path, const SaveModelOptions& options) {
+  Safetensors content = checkpoint::without_ties(named_tensors_of(model));
+  content.metadata.emplace("format", "pt");  // Hugging Face's transformers read no file without it
+  checkpoint::save_sharded(path, content, options.max_shard_bytes.value_or(std::numeric_limits<std::uint64_t>::max()));
 }
 
 LoadModelResult load_model(const torch::nn::Module& model, const std::filesystem::path& path,
                            const LoadModelOptions& options) {
-  return load(model, load_safetensors(path).tensors, options, path.string());
+  return load(model, checkpoint::load_sharded(path), options, path.string());
 }
 
 LoadModelResult load_model(const torch::nn::Module& model, const Tensors& tensors, const LoadModelOptions& options) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "checkpoint/damaged.h"
+#include "checkpoint/replace_file.h"
 #include "checkpoint/safetensors_file.h"
 #include "checkpoint/safetensors_layout.h"
 #include "device/host_copy.h"
@@ -139,8 +140,8 @@ ReadSafetensors read_safetensors(const std::filesystem::path& path) {
 }  // namespace checkpoint
 
 void save_safetensors(const std::filesystem::path& path, const Safetensors& content) {
-  checkpoint::write_safetensors(path, content);
-  checkpoint::sync_folder(checkpoint::normalized(path).parent_path());
+  checkpoint::replace_file(path,
+                           [&](const std::filesystem::path& file) { checkpoint::write_safetensors(file, content); });
 }
 
 Safetensors load_safetensors(const std::filesystem::path& path) {

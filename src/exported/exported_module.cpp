@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "checkpoint/sharded_model.h"
 #include "exported/load_program.h"
 #include "exported/module_tree.h"
 #include "exported/run.h"
@@ -212,7 +213,7 @@ void ExportedModule::save(const std::filesystem::path& path) const {
 }
 
 void ExportedModule::load(const std::filesystem::path& path) {
-  auto tensors = load_safetensors(path).tensors;
+  auto tensors = checkpoint::load_sharded(path);
   // A file from Python does not have these.
   for (const std::string& name : impl_->not_persistent) tensors.emplace(name, impl_->state.at(name));
   load_model(*this, tensors);

@@ -1,9 +1,11 @@
 #pragma once
-// A model's parameters and buffers as one safetensors file, under the names of Python's state_dict().
+// A model's parameters and buffers as safetensors files, under the names of Python's state_dict().
 #include <torch/nn/module.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,10 +15,24 @@ namespace tutti {
 /// appears under each of them.
 std::map<std::string, at::Tensor> named_tensors_of(const torch::nn::Module& model);
 
+/// Options of save_model().
+struct SaveModelOptions {
+  /// More bytes of tensors than this are divided among several files; a larger tensor has a file of its own. Default:
+  /// one file of any size.
+  std::optional<std::uint64_t> max_shard_bytes{};
+};
+
 /// Writes a safetensors file, as Python's safetensors.torch.save_model does: a tensor with several names is written
-/// under one of them, and the file's metadata maps the other names to it. Throws CheckpointError if writing fails. Not
-/// a collective.
-void save_model(const torch::nn::Module& model, const std::filesystem::path& path);
+/// under one of them, and the file's metadata maps the other names to it. A file of this name is replaced when the new
+/// one is complete.
+///
+/// With several files, "model.safetensors" becomes model-00001-of-00003.safetensors and so on, with the index
+/// model.safetensors.index.json, as Hugging Face's libraries name them. What an earlier call with this path wrote in
+/// another form is removed.
+///
+/// Throws UsageError if a tensor cannot be saved, and CheckpointError if writing fails. Not a collective.
+void save_model(const torch::nn::Module& model, const std::filesystem::path& path,
+                const SaveModelOptions& options = {});
 
 /// Options of load_model().
 struct LoadModelOptions {
@@ -29,8 +45,9 @@ struct LoadModelResult {
   std::vector<std::string> unexpected{};  ///< in the file, not in the model
 };
 
-/// Copies the values of a file into the model's tensors. Converts dtypes; shapes must be equal. Throws CheckpointError,
-/// listing every tensor that does not fit, before it copies any. Not a collective.
+/// Copies the values of a file into the model's tensors. `path` is the path given to save_model(), a safetensors file,
+/// or the index of several. Converts dtypes; shapes must be equal. Throws CheckpointError, listing every tensor that
+/// does not fit, before it copies any. Not a collective.
 LoadModelResult load_model(const torch::nn::Module& model, const std::filesystem::path& path,
                            const LoadModelOptions& options = {});
 /// As above, from tensors by name, for example a part of a checkpoint.

@@ -17,8 +17,9 @@ struct Safetensors {
   std::map<std::string, std::string> metadata{};
 };
 
-/// Writes `path` in place and syncs it to disk. Tensors may have any device and strides; the file is row-major. Throws
-/// UsageError for a dtype that the format does not support, and CheckpointError if writing fails.
+/// Writes `path` and syncs it to disk. A file of this name is replaced when the new one is complete. Tensors may have
+/// any device and strides; the file is row-major. Throws UsageError for a dtype that the format does not support, and
+/// CheckpointError if writing fails.
 void save_safetensors(const std::filesystem::path& path, const Safetensors& content);
 
 /// Reads all tensors of `path` to CPU memory that they own. Throws CheckpointError, with the reason, if the file

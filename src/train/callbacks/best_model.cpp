@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "checkpoint/file.h"
-#include "checkpoint/folder_names.h"
 #include "checkpoint/reservation.h"
 #include "train/callbacks/metric.h"
 #include "tutti/checkpoint/model_file.h"
@@ -37,12 +35,9 @@ void BestModel::on_evaluate_end(TrainerContext& trainer, const Scalars& results)
     file = project / "best_model.safetensors";
   }
   if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
-  // Another job may write a model of this name at the same time.
-  const auto reservation = checkpoint::Reservation::try_take(file);
-  if (reservation) reservation->remove_leftovers();
-  const auto partial = reservation ? reservation->partial() : checkpoint::partial_of(file, checkpoint::new_token());
-  save_model(trainer.model(), partial);
-  checkpoint::rename_and_sync(partial, file);
+  // What a killed process left of this file. Another job may write a file of this name at the same time.
+  if (const auto reservation = checkpoint::Reservation::try_take(file)) reservation->remove_leftovers();
+  save_model(trainer.model(), file);
 }
 
 }  // namespace tutti
