@@ -37,10 +37,10 @@ FailedPeers HeartbeatMonitor::failed_peers() const {
   return failed;
 }
 
-std::shared_ptr<void> HeartbeatMonitor::on_failure(Callback callback) {
+std::shared_ptr<void> HeartbeatMonitor::on_failure(std::function<void()> callback) {
   const auto call = [this, callback = std::move(callback)] {
     const auto failed = failed_peers();
-    if (failed.is_coordinator_lost || !failed.ranks.empty() || next_change() != Deadline::max()) callback(failed);
+    if (failed.is_coordinator_lost || !failed.ranks.empty() || next_change() != Deadline::max()) callback();
   };
   auto subscription =
       events_->subscribe({.on_failed = [call](const coordinator::FailedRanks&) { call(); }, .on_lost = call});

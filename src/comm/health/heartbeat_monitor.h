@@ -52,10 +52,9 @@ class HeartbeatMonitor {
   /// When failed_peers() may change next without a call of on_failure().
   Deadline next_change() const { return events_->next_change(); }
 
-  using Callback = std::function<void(const FailedPeers& failed_peers)>;
-  /// Calls `callback` from another thread when more peers fail or exit; at once if some have failed. The callback must
-  /// not call back into the monitor. Destroying the returned handle unregisters it.
-  [[nodiscard]] std::shared_ptr<void> on_failure(Callback callback);
+  /// Calls `callback` from another thread when more peers fail or exit; at once if some have failed. The callback may
+  /// read the monitor, and must not register another. Destroying the returned handle unregisters it.
+  [[nodiscard]] std::shared_ptr<void> on_failure(std::function<void()> callback);
 
  private:
   void log_late(const coordinator::FailedRanks& late) const;

@@ -32,7 +32,7 @@ TEST(HeartbeatMonitor, ReportsStoppedAndUnreachableRanks) {
 TEST(HeartbeatMonitor, AnExitIsAFailureLater) {
   Job job;
   int calls = 0;
-  const auto subscription = job.monitor->on_failure([&](const FailedPeers&) { ++calls; });
+  const auto subscription = job.monitor->on_failure([&] { ++calls; });
   EXPECT_EQ(job.monitor->next_change(), Deadline::max());
   job.push.on_failed({.ranks = {2}, .cause = Cause::exited});
   EXPECT_EQ(calls, 1) << "waiting threads must learn when it becomes a failure";
@@ -62,7 +62,7 @@ TEST(HeartbeatMonitor, ARankThatHasLeftIsNoFailure) {
 TEST(HeartbeatMonitor, CallsBackAtOnceAndAtLaterFailures) {
   Job job;
   std::vector<Ranks> calls;
-  const auto add = [&](const FailedPeers& failed) { calls.push_back(failed.ranks); };
+  const auto add = [&] { calls.push_back(job.monitor->failed_peers().ranks); };
   auto first = job.monitor->on_failure(add);
   EXPECT_TRUE(calls.empty());
   job.push.on_failed({.ranks = {2}, .cause = Cause::stopped});
@@ -77,7 +77,7 @@ TEST(HeartbeatMonitor, CallsBackAtOnceAndAtLaterFailures) {
 TEST(HeartbeatMonitor, AnUnreachableCoordinatorFailsItsNode) {
   Job job;
   FailedPeers received;
-  const auto subscription = job.monitor->on_failure([&](const FailedPeers& failed) { received = failed; });
+  const auto subscription = job.monitor->on_failure([&] { received = job.monitor->failed_peers(); });
   job.push.on_lost(Cause::unreachable, "its machine does not answer");
   EXPECT_TRUE(received.is_coordinator_lost);
   EXPECT_EQ(received.ranks, Ranks{0}) << "the other ranks of that node, without this rank";

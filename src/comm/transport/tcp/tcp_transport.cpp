@@ -39,7 +39,7 @@ class TcpTransport final : public Transport, public std::enable_shared_from_this
         health_(std::move(health)),
         timeout_(timeout) {
     if (!health_.monitor()) return;
-    failure_subscription_ = health_.monitor()->on_failure([this](const FailedPeers&) {
+    failure_subscription_ = health_.monitor()->on_failure([this] {
       const std::lock_guard lock(mutex_);
       for (AwaitedMessage* const message : waiting_) message->wake();
     });
