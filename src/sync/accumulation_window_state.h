@@ -104,6 +104,7 @@ class AccumulationWindowState {
   Window window_;
   GradientState gradients_ = GradientState::none;
   std::string reason_;
+  bool last_scope_closed_ = false;  // the window's last scope has closed without a step, and no pass has followed
   bool zeros_may_differ_ = false;
   bool began_on_carried_over_ = false;
   // Of the open scope.

@@ -1,11 +1,14 @@
 #pragma once
-// Hooks on the AccumulateGrad nodes of parameters. They run before and after a gradient is added to .grad.
+// Hooks on parameters and on their AccumulateGrad nodes. They run before and after a gradient is added to .grad.
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <utility>
 #include <vector>
 
 namespace tutti::sync {
@@ -16,19 +19,23 @@ class AutogradHooks {
  public:
   using Callback = std::function<void(int parameter)>;
 
-  AutogradHooks(const std::vector<at::Tensor>& parameters, Callback before, Callback after);
+  /// `arriving` is called before `before`, also for a parameter that does not have its hooked node any more.
+  AutogradHooks(std::vector<at::Tensor> parameters, Callback arriving, Callback before, Callback after);
   ~AutogradHooks();
   AutogradHooks(const AutogradHooks&) = delete;
   AutogradHooks& operator=(const AutogradHooks&) = delete;
 
-  /// Whether `tensor` still has the hooked node: module->to(dtype) replaces the node silently.
-  bool still_hooked(int parameter, const at::Tensor& tensor) const;
+  /// Whether the parameter still has the hooked node: module->to(dtype) and torch::load() replace it silently.
+  bool still_hooked(int parameter) const;
+  /// A parameter that has the hooks of an older object too; nullopt if none.
+  std::optional<int> hooked_twice() const;
 
  private:
   // Shared with the hooks, which belong to the graph's nodes and may outlive this object.
   struct HookState {
     std::mutex mutex;
-    bool active = true;
+    std::atomic<bool> active = true;  // changes with the mutex locked
+    Callback arriving;
     Callback before;
     Callback after;
   };
@@ -38,6 +45,9 @@ class AutogradHooks {
   using NodePointer = decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
 
   std::shared_ptr<HookState> state_;
+  std::vector<at::Tensor> parameters_;
+  std::vector<unsigned> tensor_hooks_;                                 // by parameter, for remove_hook()
+  std::vector<std::pair<int, std::shared_ptr<HookState>>> of_others_;  // parameters with hooks of older objects
   // Keeps the nodes alive: a tensor holds its node by a weak pointer only.
   std::vector<NodePointer> nodes_;
 };

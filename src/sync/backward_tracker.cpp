@@ -105,11 +105,16 @@ BackwardTracker::BackwardTracker(const std::vector<NamedParameter>& parameters, 
       expected_fires_(plan.slots.size(), 1),
       handle_(std::make_shared<Handle>(Handle{this})),
       hooks_(
-          tensors_of(parameters), [this](int parameter) { in_pass([&] { before_accumulate_grad(parameter); }); },
+          tensors_of(parameters), [this](int parameter) { in_pass([&] { require_hooks(parameter); }); },
+          [this](int parameter) { in_pass([&] { before_accumulate_grad(parameter); }); },
           [this](int parameter) { in_pass([&] { autograd_hook(parameter); }); }) {}
 
 BackwardTracker::~BackwardTracker() {
   handle_->tracker = nullptr;
+}
+
+void BackwardTracker::require_hooks(int parameter) const {
+  if (!still_hooked(parameter)) events_.on_hooks_lost(parameter);
 }
 
 void BackwardTracker::before_accumulate_grad(int parameter) {
@@ -134,6 +139,7 @@ void BackwardTracker::autograd_hook(int parameter) {
 }
 
 void BackwardTracker::begin_pass() {
+  if (const auto parameter = hooks_.hooked_twice()) events_.on_second_reducer(*parameter);
   const bool synchronizes = events_.on_pass_begin();
   state_ = next_state(state_, synchronizes ? PassEvent::begin_synchronizing : PassEvent::begin_local);
   ++number_;

@@ -24,6 +24,10 @@ namespace tutti::sync {
 /// What a tracker reports. Exceptions leave backward().
 class BackwardEvents {
  public:
+  /// A parameter that has lost its hooks gets a gradient. Must throw.
+  virtual void on_hooks_lost(int parameter) const = 0;
+  /// Another reducer that exists synchronizes the parameter too. Must throw.
+  virtual void on_second_reducer(int parameter) const = 0;
   /// The first gradient of a pass is about to be added. Returns whether the pass synchronizes. If it throws, the pass
   /// has not begun.
   virtual bool on_pass_begin() = 0;
@@ -69,7 +73,7 @@ class BackwardTracker {
   /// Parameters in the order of their gradients in this pass, if it synchronizes.
   const std::vector<int>& order() const { return order_; }
   /// Whether the parameter still has its hooks.
-  bool still_hooked(int parameter) const { return hooks_.still_hooked(parameter, parameters_[parameter].tensor); }
+  bool still_hooked(int parameter) const { return hooks_.still_hooked(parameter); }
 
  private:
   struct Handle;
@@ -79,6 +83,7 @@ class BackwardTracker {
   /// Runs an action of a hook or callback with the mutex locked.
   template <typename Action>
   void in_pass(const Action& action);
+  void require_hooks(int parameter) const;
   void before_accumulate_grad(int parameter);
   void autograd_hook(int parameter);
   void begin_pass();

@@ -20,6 +20,17 @@ auto Reducer::Impl::or_invalidate(const Action& action) {
   }
 }
 
+void Reducer::Impl::on_hooks_lost(int parameter) const {
+  checker_.check_trained(parameter);  // names the change that it finds
+  throw sync::changed_after_prepare(parameters_.trained[parameter], "its node in the graph was replaced");
+}
+
+void Reducer::Impl::on_second_reducer(int parameter) const {
+  throw UsageError("two objects synchronize the gradient of " + quoted(parameters_.trained[parameter]) +
+                   ": a parameter may belong to one DistributedDataParallel or Accelerator at a time. Destroy the "
+                   "other one, or call its free_memory()");
+}
+
 bool Reducer::Impl::on_pass_begin() {
   if (options_.before_pass) options_.before_pass();
   finish_pending();

@@ -54,6 +54,8 @@ void Reducer::Impl::leave_accumulate(bool unwinding) {
       tracker_.fail_pass();
       abort_scope(driver_.is_refused() ? driver_.refusal()
                                        : "an exception left the accumulate() scope that ends its step");
+      // Its synchronization may have run before.
+      if (window_state_.scope()->syncs && is(GradientState::mean)) discard_window();
     } else {
       close_dangling_pass();
       try {
@@ -228,8 +230,7 @@ void Reducer::Impl::check_before_step() {
 void Reducer::Impl::check_plan() const {
   for (int i = 0; i < static_cast<int>(parameters_.trained.size()); ++i) {
     checker_.check_trained(i);
-    if (!tracker_.still_hooked(i))
-      throw sync::changed_after_prepare(parameters_.trained[i], "its node in the graph was replaced");
+    if (!tracker_.still_hooked(i)) on_hooks_lost(i);
   }
   checker_.check_frozen();
 }

@@ -48,6 +48,8 @@ class Reducer::Impl final : private sync::BackwardEvents {
   void load_state_dict(const StateDict& state);
 
   // BackwardEvents.
+  void on_hooks_lost(int parameter) const override;
+  void on_second_reducer(int parameter) const override;
   bool on_pass_begin() override;
   void on_concurrent_pass() override;
   void before_accumulate_grad(int parameter) override { driver_.prepare_write(parameter); }

@@ -13,7 +13,8 @@ namespace tutti::sync {
 
 UsageError changed_after_prepare(const NamedParameter& parameter, const std::string& change) {
   return UsageError("parameter " + quoted(parameter) + " was changed after prepare(): " + change +
-                    ". Its gradients would not be synchronized: prepare the model again after changing it");
+                    ". Its gradients would not be synchronized: prepare the model again after changing it, or make a "
+                    "new DistributedDataParallel");
 }
 
 ReplicaChecker::ReplicaChecker(const ParameterSet& parameters, bool compares_values)

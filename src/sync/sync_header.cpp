@@ -72,9 +72,11 @@ SyncPlan make_sync_plan(std::span<const SyncHeader> headers) {
   plan.batches_may_differ = batches_may_differ(headers);
 
   if (const auto rank = first_difference(headers, [](const SyncHeader& o) { return o.step; })) {
-    plan.mismatch = "rank 0 is at optimizer step " + std::to_string(headers[0].step) + ", " + rank_name(*rank) +
-                    " at step " + std::to_string(headers[*rank].step) +
-                    ": ranks ran different numbers of synchronizing backward passes between two steps";
+    plan.mismatch =
+        "rank 0 is at optimizer step " + std::to_string(headers[0].step) + ", " + rank_name(*rank) + " at step " +
+        std::to_string(headers[*rank].step) +
+        ": a rank left out a step(), or ranks ran different numbers of synchronizing backward passes between "
+        "two steps";
     return plan;
   }
   plan.empty = std::ranges::all_of(headers, [](const SyncHeader& header) { return header.passes == 0; });

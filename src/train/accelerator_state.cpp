@@ -59,7 +59,8 @@ void Accelerator::State::release(const std::vector<NamedParameter>& parameters,
     if (std::ranges::find(reducers, held->second, &PreparedReducer::reducer)->has_optimizer) {
       throw UsageError("prepare(): parameter '" + parameter.name + "' of " +
                        model_of(parameter.tensor.unsafeGetTensorImpl()) +
-                       " belongs to another prepared optimizer already");
+                       " belongs to another prepared optimizer already: to replace that optimizer, call "
+                       "free_memory() and prepare the model again with the new one");
     }
     released.push_back(held->second);
   }

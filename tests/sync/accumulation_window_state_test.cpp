@@ -135,6 +135,7 @@ class NaiveModel {
         return true;
       case 'X':
         if (last_ && stepped_ && !contributions_.empty()) finish(false);
+        complete_ = complete_ || last_;
         scope_ = 0;
         return true;
       default:
@@ -173,6 +174,7 @@ class NaiveModel {
     }
     if (!contributions_.empty() && (contributions_.front().scope != 0) != (scope_ != 0)) return false;
     contributions_.push_back({value, scope_, weight_});
+    complete_ = false;
     synchronized_ = synchronizes && (scope_ == 0 || last_);
     return true;
   }
@@ -189,12 +191,13 @@ class NaiveModel {
   }
   void clear() {
     if (scope_ == 0 || contributions_.empty() || contributions_.front().scope == 0) return forget();
-    if (contributions_.back().scope == scope_ && last_) forget();
+    if (complete_ || (contributions_.back().scope == scope_ && last_)) forget();
   }
   void forget() {
     contributions_.clear();
     base_.reset();
     synchronized_ = false;
+    complete_ = false;
   }
 
   std::vector<Contribution> contributions_;
@@ -206,6 +209,7 @@ class NaiveModel {
   int scopes_ = 0;
   bool last_ = false;
   bool stepped_ = false;
+  bool complete_ = false;  // the last scope of the contributions has closed
   double weight_ = 1;
 };
 

@@ -2,9 +2,14 @@
 #include "tutti/sync/distributed_data_parallel.h"
 
 #include <gtest/gtest.h>
+#include <torch/serialize.h>
+
+#include <memory>
+#include <sstream>
 
 #include "support/rank_case.h"
 #include "support/training.h"
+#include "tutti/core/error.h"
 
 namespace tutti::test::distributed_data_parallel_test {
 namespace {
@@ -16,6 +21,17 @@ at::Tensor mean_loss(Mlp& model, std::int64_t first, std::int64_t count) {
     loss = loss + loss_of(model->forward(batch.input), batch.target) / static_cast<double>(count);
   }
   return loss;
+}
+
+/// What a UsageError of `action` says.
+template <typename Action>
+std::string refusal_of(const Action& action) {
+  try {
+    action();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "nothing was thrown";
 }
 
 /// This rank's micro-batch of round `round`.
@@ -88,6 +104,46 @@ const RankCase every_pass_averages("every_pass_averages", [](const Communicator&
 });
 TEST(DistributedDataParallel, EveryPassLeavesTheMeanInGrad) {
   every_pass_averages.everywhere();
+}
+
+// torch::load() replaces the nodes of all parameters, so no pass reaches the reducer.
+const RankCase loading_is_found("loading_is_found", [](const Communicator& communicator) {
+  Mlp model;
+  std::stringstream file;
+  torch::save(model, file);
+  const DistributedDataParallel ddp(model, communicator);
+  torch::load(model, file);
+  const Batch batch = own_batch(communicator, 0);
+  const at::Tensor loss = loss_of(model->forward(batch.input), batch.target);
+  const std::string said = refusal_of([&] { loss.backward(); });
+  EXPECT_NE(said.find("'second.bias' of MlpImpl was changed after prepare(): its node"), std::string::npos) << said;
+});
+TEST(DistributedDataParallel, AModelThatTorchLoadHasReadIsRefused) {
+  loading_is_found.everywhere();
+}
+
+const RankCase second_is_refused("second_is_refused", [](const Communicator& communicator) {
+  Mlp model;
+  const auto pass = [&](int round) {
+    const Batch batch = own_batch(communicator, round);
+    loss_of(model->forward(batch.input), batch.target).backward();
+  };
+  auto ddp = std::make_unique<DistributedDataParallel>(model, communicator);
+  {
+    const DistributedDataParallel of_a_part(model->second, communicator);
+    const std::string said = refusal_of([&] { pass(0); });
+    EXPECT_NE(said.find("one DistributedDataParallel or Accelerator"), std::string::npos) << said;
+  }
+  // The old one is destroyed before the first pass.
+  ddp = std::make_unique<DistributedDataParallel>(model, communicator);
+  model->zero_grad();
+  pass(1);
+  Mlp reference;
+  mean_loss(reference, communicator.size(), communicator.size()).backward();
+  EXPECT_TRUE(close(gradients_of(*model), gradients_of(*reference), 1e-6));
+});
+TEST(DistributedDataParallel, ASecondOneOverTheSameParametersIsRefused) {
+  second_is_refused.everywhere();
 }
 
 }  // namespace

@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 #include <torch/nn/utils/clip_grad.h>
 
+#include <cmath>
+#include <stdexcept>
+
 #include "support/rank_case.h"
 #include "support/training.h"
 #include "sync/segment.h"
@@ -87,6 +90,71 @@ TEST(WindowRules, BeforeItsPassAScopesClearingTakesWhatAFinishedWindowLeft) {
       toy.pass({.a = 2});
       toy.expect_gradient(toy.a, 2);
     });
+  }
+}
+
+TEST(WindowRules, BeforeItsPassAScopesClearingDropsAWindowWhoseStepWasSkipped) {
+  for (const int ranks : one_to_three) {
+    run_thread_ranks(ranks, [](const Communicator& communicator) {
+      ToyModel toy(communicator);
+      for (const bool first_is_last : {true, false}) {
+        {
+          const auto scope = toy.accumulate(1, true);
+          toy.pass({.a = std::nanf("")});  // no step uses this pass
+        }
+        {
+          const auto scope = toy.accumulate(1, first_is_last);
+          toy.optimizer.zero_grad();
+          EXPECT_FALSE(toy.a.grad().defined());
+          toy.pass({.a = 2});
+        }
+        if (!first_is_last) {
+          const auto scope = toy.accumulate(1, true);
+          toy.optimizer.zero_grad();  // the open window goes on
+          toy.pass({.a = 4});
+        }
+        toy.expect_gradient(toy.a, first_is_last ? 2 : 3);
+        toy.optimizer.step();
+        toy.optimizer.zero_grad();
+      }
+    });
+  }
+}
+
+TEST(WindowRules, AnExceptionAfterTheSynchronizationDropsTheWindow) {
+  for (const bool is_only_scope : {true, false}) {
+    for (const int ranks : one_to_three) {
+      run_thread_ranks(ranks, [is_only_scope](const Communicator& communicator) {
+        ToyModel toy(communicator);
+        if (!is_only_scope) {
+          const auto scope = toy.accumulate(1, false);
+          toy.pass({.a = 16});
+        }
+        try {
+          const auto scope = toy.accumulate(1, true);
+          toy.pass({.a = 8});
+          throw std::runtime_error("between backward and step");
+        } catch (const std::runtime_error&) {
+          EXPECT_FALSE(toy.a.grad().defined());
+        }
+        const auto scope = toy.accumulate(1, true);
+        toy.pass({.a = 2});
+        toy.expect_gradient(toy.a, 2);
+        toy.optimizer.step();
+      });
+    }
+  }
+}
+
+TEST(WindowRules, AnExceptionAfterTheStepKeepsItsGradients) {
+  ToyModel toy{Communicator()};
+  try {
+    const auto scope = toy.accumulate(1, true);
+    toy.pass({.a = 8});
+    toy.optimizer.step();
+    throw std::runtime_error("after the step");
+  } catch (const std::runtime_error&) {
+    toy.expect_gradient(toy.a, 8);
   }
 }
 
