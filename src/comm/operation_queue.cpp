@@ -194,6 +194,15 @@ std::string OperationQueue::next_child_name(const std::string& kind) {
   return name_ + "/" + std::to_string(children_++) + "-" + kind;
 }
 
+std::string OperationQueue::subgroup_name(const std::string& name) {
+  const std::lock_guard lock(shared_mutex_);
+  if (!subgroup_names_.insert(name).second) {
+    throw UsageError("subgroup '" + name +
+                     "': this group has made a subgroup of this name already: choose another one");
+  }
+  return name_ + "/sub-" + name;
+}
+
 std::shared_ptr<OperationQueue> OperationQueue::shared_child(
     const std::string& name, const std::function<std::shared_ptr<OperationQueue>()>& make) {
   const std::lock_guard lock(shared_mutex_);

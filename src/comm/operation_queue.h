@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -92,6 +93,9 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
 
   /// The name of the next child queue; equal on all ranks.
   std::string next_child_name(const std::string& kind);
+  /// The name of the queue of subgroup `name`. Throws UsageError if this rank has used the name before: messages of two
+  /// groups of one name would be mixed.
+  std::string subgroup_name(const std::string& name);
 
   /// The child queue called `name`. The first call makes it; it exists as long as this queue.
   std::shared_ptr<OperationQueue> shared_child(const std::string& name,
@@ -165,6 +169,7 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
 
   std::mutex shared_mutex_;
   std::map<std::string, std::shared_ptr<OperationQueue>> shared_children_;
+  std::set<std::string> subgroup_names_;
 
   mutable std::mutex failure_mutex_;  // held while the root cause of the first failure is found
   std::atomic<bool> failed_ = false;
