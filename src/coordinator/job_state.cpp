@@ -24,12 +24,6 @@ std::vector<std::string> keys_of(BodyReader& body) {
   return keys;
 }
 
-std::string value_of(BodyReader& body) {
-  auto value = body.text();
-  if (value.size() > max_value_bytes) throw DamagedFrame("a value is too long");
-  return value;
-}
-
 }  // namespace
 
 JobState::JobState(const JobOptions& options, Send send)
@@ -100,7 +94,7 @@ void JobState::on_request(int rank, MessageType type, std::uint64_t tag, BodyRea
   switch (type) {
     case MessageType::set: {
       const auto key = key_of(body);
-      const auto ready = key_values_.set(key, value_of(body));
+      const auto ready = key_values_.set(key, body.text());
       answer_once(request, reply({}));
       return answer_waiting(ready);
     }
@@ -114,7 +108,7 @@ void JobState::on_request(int rank, MessageType type, std::uint64_t tag, BodyRea
     case MessageType::compare_set: {
       const auto key = key_of(body);
       const auto expected = body.text();
-      const auto compared = key_values_.compare_set(key, expected, value_of(body));
+      const auto compared = key_values_.compare_set(key, expected, body.text());
       answer_once(request, reply(BodyWriter().text(compared.value)));
       return answer_waiting(compared.ready);
     }
@@ -147,7 +141,7 @@ void JobState::on_request(int rank, MessageType type, std::uint64_t tag, BodyRea
 void JobState::on_all_gather(const RequestId& request, BodyReader& body) {
   const auto topic = key_of(body);
   const auto members = body.ranks();
-  auto value = value_of(body);
+  auto value = body.text();
   const auto is_rank = [&](int rank) { return rank >= 0 && rank < static_cast<int>(sessions_.size()); };
   if (!std::ranges::all_of(members, is_rank) || std::ranges::find(members, request.rank) == members.end()) {
     throw DamagedFrame("the members of a gather");

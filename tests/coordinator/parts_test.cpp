@@ -2,10 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "coordinator/client_requests.h"
 #include "coordinator/deadlock_judge.h"
 #include "coordinator/frame.h"
 #include "coordinator/gathers.h"
@@ -13,6 +15,7 @@
 #include "coordinator/key_values.h"
 #include "coordinator/messages.h"
 #include "flight/wait_state_text.h"
+#include "tutti/core/error.h"
 
 namespace tutti::coordinator::parts_test {
 namespace {
@@ -87,6 +90,21 @@ TEST(Frames, RandomBodiesDoNotHarmTheJob) {
   std::memcpy(&header, last.data(), sizeof(header));
   EXPECT_EQ(header.message(), MessageType::reply);
   EXPECT_EQ(header.tag, 99U);
+}
+
+TEST(ClientRequests, ARequestThatWaitsForKeysKeepsNoAnswersToOthers) {
+  std::promise<void> has_begun;
+  ClientRequests requests([&, calls = 0]() mutable {
+    if (calls++ == 0) has_begun.set_value();
+  });
+  auto waits = std::async(std::launch::async, [&] { requests.call("wait", MessageType::wait, BodyWriter()); });
+  has_begun.get_future().wait();
+  requests.post(MessageType::report, BodyWriter());
+  EXPECT_EQ(requests.lowest_unanswered(), 2U);
+  requests.on_answer({.type = static_cast<std::uint16_t>(MessageType::reply), .tag = 2}, "");
+  EXPECT_EQ(requests.lowest_unanswered(), 3U);
+  requests.end("the test ends", false);
+  EXPECT_THROW(waits.get(), PeerError);
 }
 
 TEST(KeyValues, WaitingRequestsAreReadyWhenAllKeysExist) {
