@@ -214,13 +214,14 @@ void EventLoop::accept_connections() {
       if (errno == EMFILE || errno == ENFILE) accept_after_ = Clock::now() + accept_retry_delay;
       return;
     }
+    ConnectionPtr connection;
     try {
-      auto connection = std::make_shared<Connection>(std::move(*socket), security_, Clock::now());
+      connection = std::make_shared<Connection>(*std::move(socket), security_, Clock::now());
       sockets_.watch(connection->descriptor(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
       pending_.push_back(connection);
-      connections_.emplace(connection->descriptor(), std::move(connection));
-    } catch (const std::system_error&) {
-      // No memory for it: the client finds its connection closed.
+      connections_.emplace(connection->descriptor(), connection);
+    } catch (const std::exception&) {  // no memory: the client finds its connection closed
+      if (connection) drop(connection);
     }
   }
 }
