@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <system_error>
+#include <thread>
 
 #include "comm/backend/failure_timeouts.h"
 #include "core/describe.h"
@@ -55,12 +57,17 @@ void HeartbeatMonitor::log_late(const coordinator::FailedRanks& late) const {
   while (is_late(lowest)) ++lowest;
   if (options_.rank != lowest) return;
   const bool is_stopped = late.cause == coordinator::Cause::stopped;
-  Logger(options_.rank)
-      .warning(describe_ranks(late.ranks) + (late.ranks.size() > 1 ? " have" : " has") + " missed heartbeats for " +
-               describe_duration(report_delay) +
-               (is_stopped ? " (SIGSTOP or Ctrl+Z)" : " (host down, or network partition)") +
-               ". This is a failure after " + describe_duration(options_.heartbeat_timeout) +
-               " (CommunicatorOptions::heartbeat_timeout).");
+  const auto text = describe_ranks(late.ranks) + (late.ranks.size() > 1 ? " have" : " has") +
+                    " missed heartbeats for " + describe_duration(report_delay) +
+                    (is_stopped ? " (SIGSTOP or Ctrl+Z)" : " (host down, or network partition)") +
+                    ". This is a failure after " + describe_duration(options_.heartbeat_timeout) +
+                    " (CommunicatorOptions::heartbeat_timeout).";
+  // The calling thread sends the heartbeats, and writing waits while the reader of standard error is stopped.
+  try {
+    std::thread([logger = Logger(options_.rank), text] { logger.warning(text); }).detach();
+  } catch (const std::system_error&) {
+    // As every log line that cannot be written, it is dropped.
+  }
 }
 
 std::vector<int> HeartbeatMonitor::ranks_on_owner_node() const {

@@ -1,9 +1,16 @@
 // Ranks: none. What the coordinator pushes is called directly.
 #include "comm/health/heartbeat_monitor.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <array>
+#include <future>
+#include <string>
 #include <thread>
+
+#include "core/file_descriptor.h"
 
 namespace tutti::comm::heartbeat_monitor_test {
 namespace {
@@ -96,6 +103,31 @@ TEST(HeartbeatMonitor, ARankThatIsRefusedNamesNoRank) {
   job.push.on_lost(std::nullopt, "it has judged that this rank has failed");
   EXPECT_TRUE(job.monitor->failed_peers().is_coordinator_lost);
   EXPECT_EQ(job.monitor->failed_peers().ranks, Ranks{});
+}
+
+// The reader of standard error may be stopped; the thread that calls on_failed() sends the heartbeats.
+TEST(HeartbeatMonitor, AWarningDoesNotWaitForTheReaderOfStandardError) {
+  Job job;
+  std::array<int, 2> pipe{};
+  ASSERT_EQ(::pipe(pipe.data()), 0);
+  const FileDescriptor reads(pipe[0]);
+  const FileDescriptor writes(pipe[1]);
+  ASSERT_EQ(::fcntl(writes.get(), F_SETFL, O_NONBLOCK), 0);
+  while (::write(writes.get(), "x", 1) == 1) {
+  }
+  ASSERT_EQ(::fcntl(writes.get(), F_SETFL, 0), 0);
+  const FileDescriptor standard_error(::dup(STDERR_FILENO));
+  ::dup2(writes.get(), STDERR_FILENO);
+  auto pushed = std::async(std::launch::async, [&] {
+    job.push.on_failed({.ranks = {0, 2}, .cause = Cause::stopped, .is_warning = true});
+  });
+  EXPECT_EQ(pushed.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  std::string line;
+  for (char byte = 0; byte != '\n' && ::read(reads.get(), &byte, 1) == 1;) {
+    if (byte != 'x' || !line.empty()) line += byte;
+  }
+  ::dup2(standard_error.get(), STDERR_FILENO);
+  EXPECT_NE(line.find("ranks 0, 2 have missed heartbeats"), std::string::npos) << line;
 }
 
 TEST(GroupHealth, NamesMembersByTheirRanksInTheGroup) {
