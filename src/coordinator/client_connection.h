@@ -59,6 +59,7 @@ class Client::Connection {
   void on_stream_end(Stream::State state);
   void on_frame(const FrameHeader& header, std::string_view body);
   void on_greeting_answer(MessageType type, std::string_view body);
+  void on_event(MessageType type, std::string_view body);  // calls the callbacks
   void on_broken(const std::string& why, Time since);
   void send_frames();
   void send_heartbeat();
