@@ -82,6 +82,7 @@ bool JobState::on_frame(int rank, const FrameHeader& header, std::string_view bo
       return true;
     default:
       on_request(rank, header.message(), header.tag, reader);
+      for (const auto& waiting : key_values_.take_ready()) answer_values(waiting);
       return true;
   }
 }
@@ -94,23 +95,19 @@ void JobState::on_request(int rank, MessageType type, std::uint64_t tag, BodyRea
   switch (type) {
     case MessageType::set: {
       const auto key = key_of(body);
-      const auto ready = key_values_.set(key, body.text());
-      answer_once(request, reply({}));
-      return answer_waiting(ready);
+      key_values_.set(key, body.text());
+      return answer_once(request, reply({}));
     }
     case MessageType::add: {
       const auto key = key_of(body);
       const auto sum = key_values_.add(key, body.get<std::int64_t>());
       if (!sum) return fail_request(request, RequestError::usage, {}, "the value of '" + key + "' is no number");
-      answer_once(request, reply(BodyWriter().put(sum->value)));
-      return answer_waiting(sum->ready);
+      return answer_once(request, reply(BodyWriter().put(*sum)));
     }
     case MessageType::compare_set: {
       const auto key = key_of(body);
       const auto expected = body.text();
-      const auto compared = key_values_.compare_set(key, expected, body.text());
-      answer_once(request, reply(BodyWriter().text(compared.value)));
-      return answer_waiting(compared.ready);
+      return answer_once(request, reply(BodyWriter().text(key_values_.compare_set(key, expected, body.text()))));
     }
     case MessageType::erase:
       return answer_once(request, reply(BodyWriter().put<std::uint8_t>(key_values_.erase(key_of(body)))));
@@ -170,10 +167,6 @@ void JobState::cancel(const RequestId& request) {
   const auto keys = key_values_.forget(request);
   if (keys.empty()) return;  // it is answered already
   fail_request(request, RequestError::timed_out, {}, "key '" + keys.front() + "'");
-}
-
-void JobState::answer_waiting(const KeyValues::Ready& ready) {
-  for (const auto& waiting : ready) answer_values(waiting);
 }
 
 void JobState::answer_values(const KeyValues::Waiting& waiting) {
