@@ -39,16 +39,16 @@ TEST(HeartbeatMonitor, ReportsStoppedAndUnreachableRanks) {
 TEST(HeartbeatMonitor, AnExitIsAFailureLater) {
   Job job;
   int calls = 0;
-  const auto subscription = job.monitor->on_failure([&] { ++calls; });
-  EXPECT_EQ(job.monitor->next_change(), Deadline::max());
+  const auto subscription = job.events->subscribe({.on_failed = [&](const auto&) { ++calls; }});
+  EXPECT_EQ(job.events->next_change(), Deadline::max());
   job.push.on_failed({.ranks = {2}, .cause = Cause::exited});
   EXPECT_EQ(calls, 1) << "waiting threads must learn when it becomes a failure";
   EXPECT_EQ(job.monitor->failed_peers().ranks, Ranks{}) << "what it has sent may still be read";
-  ASSERT_LT(job.monitor->next_change(), Deadline::max());
-  std::this_thread::sleep_until(job.monitor->next_change());
+  ASSERT_LT(job.events->next_change(), Deadline::max());
+  std::this_thread::sleep_until(job.events->next_change());
   EXPECT_EQ(job.monitor->failed_peers().ranks, Ranks{2});
   EXPECT_EQ(job.monitor->failed_peers().exited, Ranks{2});
-  EXPECT_EQ(job.monitor->next_change(), Deadline::max());
+  EXPECT_EQ(job.events->next_change(), Deadline::max());
   try {
     GroupHealth(job.monitor, {1, 2}).throw_if_peers_failed();
     ADD_FAILURE() << "nothing was thrown";
@@ -62,29 +62,14 @@ TEST(HeartbeatMonitor, AnExitIsAFailureLater) {
 TEST(HeartbeatMonitor, ARankThatHasLeftIsNoFailure) {
   Job job;
   job.push.on_left({2});
-  EXPECT_EQ(job.monitor->next_change(), Deadline::max());
+  EXPECT_EQ(job.events->next_change(), Deadline::max());
   EXPECT_EQ(job.monitor->failed_peers().ranks, Ranks{});
-}
-
-TEST(HeartbeatMonitor, CallsBackAtOnceAndAtLaterFailures) {
-  Job job;
-  std::vector<Ranks> calls;
-  const auto add = [&] { calls.push_back(job.monitor->failed_peers().ranks); };
-  auto first = job.monitor->on_failure(add);
-  EXPECT_TRUE(calls.empty());
-  job.push.on_failed({.ranks = {2}, .cause = Cause::stopped});
-  EXPECT_EQ(calls, std::vector<Ranks>{{2}});
-  const auto second = job.monitor->on_failure(add);
-  EXPECT_EQ(calls.size(), 2U);
-  first.reset();
-  job.push.on_failed({.ranks = {3}, .cause = Cause::stopped});
-  EXPECT_EQ(calls, (std::vector<Ranks>{{2}, {2}, {2, 3}}));
 }
 
 TEST(HeartbeatMonitor, AnUnreachableCoordinatorFailsItsNode) {
   Job job;
   FailedPeers received;
-  const auto subscription = job.monitor->on_failure([&] { received = job.monitor->failed_peers(); });
+  const auto subscription = job.events->subscribe({.on_lost = [&] { received = job.monitor->failed_peers(); }});
   job.push.on_lost(Cause::unreachable, "its machine does not answer");
   EXPECT_TRUE(received.is_coordinator_lost);
   EXPECT_EQ(received.ranks, Ranks{0}) << "the other ranks of that node, without this rank";

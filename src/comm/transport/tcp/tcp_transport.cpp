@@ -39,10 +39,11 @@ class TcpTransport final : public Transport, public std::enable_shared_from_this
         health_(std::move(health)),
         timeout_(timeout) {
     if (!health_.monitor()) return;
-    failure_subscription_ = health_.monitor()->on_failure([this] {
+    const auto wake_all = [this](const auto&...) {
       const std::lock_guard lock(mutex_);
       for (AwaitedMessage* const message : waiting_) message->wake();
-    });
+    };
+    failure_subscription_ = health_.monitor()->events()->subscribe({.on_failed = wake_all, .on_lost = wake_all});
   }
   ~TcpTransport() override {
     failure_subscription_ = nullptr;
