@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "coordinator/client_connection.h"
+#include "core/in_this_process.h"
 #include "tutti/core/error.h"
 
 namespace tutti::coordinator {
@@ -39,12 +40,7 @@ std::string call_with_key(ClientRequests& requests, const std::string& name, Mes
 }  // namespace
 
 Client::Client(const ClientOptions& options, ClientEvents events)
-    : connection_(std::make_unique<Connection>(options, std::move(events))) {}
-
-Client::~Client() {
-  if (!connection_->is_in_this_process()) [[maybe_unused]]
-    auto* const of_parent = connection_.release();
-}
+    : connection_(make_shared_in_this_process<Connection>(options, std::move(events))) {}
 
 void Client::set(const std::string& key, std::string_view value) {
   check_value(value);

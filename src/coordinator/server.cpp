@@ -48,7 +48,7 @@ FileDescriptor listen_at(ServerOptions& options) {
 
 }  // namespace
 
-// The constructor and the destructor run on the caller's thread; everything else on the server's, but process_exited().
+// The constructor and the destructor run on the caller's thread; everything else on the server's.
 class Server::Loop {
  public:
   explicit Loop(ServerOptions options)
@@ -80,28 +80,8 @@ class Server::Loop {
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  std::uint16_t port() const { return port_; }
-  bool is_in_this_process() const { return static_cast<bool>(in_this_process_); }
-
-  bool has_finished() const {
-    const std::lock_guard lock(mutex_);
-    return has_finished_;
-  }
-
-  void close_when_finished() {
-    is_last_job_ = true;
-    poller_.wake();
-  }
-
-  void process_exited(int rank) {
-    {
-      const std::lock_guard lock(mutex_);
-      exited_.push_back(rank);
-    }
-    poller_.wake();
-  }
-
  private:
+  friend class Server;
   struct Connection {
     explicit Connection(Stream stream_) : stream(std::move(stream_)) {}
     Stream stream;
@@ -347,7 +327,6 @@ class Server::Loop {
     for (const int descriptor : std::exchange(ended_, {})) connections_.erase(descriptor);
   }
 
-  const InThisProcess in_this_process_;
   ServerOptions options_;
   const Logger logger_{0};
   std::optional<TlsContext> tls_;
@@ -364,7 +343,7 @@ class Server::Loop {
   std::unique_ptr<JobState> job_;
   std::atomic<bool> is_last_job_ = false;
 
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<int> exited_;
   bool has_finished_ = false;
@@ -372,27 +351,28 @@ class Server::Loop {
   std::thread thread_;
 };
 
-Server::Server(ServerOptions options) : loop_(std::make_unique<Loop>(std::move(options))) {}
-
-Server::~Server() {
-  if (!loop_->is_in_this_process()) [[maybe_unused]]
-    auto* const of_parent = loop_.release();
-}
+Server::Server(ServerOptions options) : loop_(make_shared_in_this_process<Loop>(std::move(options))) {}
 
 std::uint16_t Server::port() const {
-  return loop_->port();
+  return loop_->port_;
 }
 
 bool Server::has_finished() const {
-  return loop_->has_finished();
+  const std::lock_guard lock(loop_->mutex_);
+  return loop_->has_finished_;
 }
 
 void Server::close_when_finished() {
-  loop_->close_when_finished();
+  loop_->is_last_job_ = true;
+  loop_->poller_.wake();
 }
 
 void Server::process_exited(int rank) {
-  loop_->process_exited(rank);
+  {
+    const std::lock_guard lock(loop_->mutex_);
+    loop_->exited_.push_back(rank);
+  }
+  loop_->poller_.wake();
 }
 
 }  // namespace tutti::coordinator

@@ -30,7 +30,7 @@ class Server {
   /// Listens and starts the thread. Throws std::system_error (EADDRINUSE if the port is in use).
   explicit Server(ServerOptions options);
   /// Waits, at most `linger` long, until all ranks that have come have left or failed, then closes all connections.
-  ~Server();
+  ~Server() = default;
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
@@ -44,7 +44,7 @@ class Server {
 
  private:
   class Loop;
-  std::unique_ptr<Loop> loop_;
+  std::shared_ptr<Loop> loop_;
 };
 
 }  // namespace tutti::coordinator
