@@ -12,11 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "coordinator/address.h"
 #include "coordinator/job_state.h"
 #include "coordinator/poller.h"
 #include "coordinator/stream.h"
-#include "core/bound_socket.h"
 #include "core/in_this_process.h"
 #include "core/pending_limit.h"
 #include "core/socket.h"
@@ -37,15 +35,6 @@ constexpr auto unwinding_linger = Milliseconds(500);
 // Where the process has no descriptor left, accepting fails at once, again and again.
 constexpr auto accept_retry_delay = Milliseconds(100);
 
-FileDescriptor listen_at(ServerOptions& options) {
-  if (options.listening.is_open()) return std::move(options.listening);
-  if (const auto name = local_name(options.host)) return listen_local(*name);
-  const auto port = options.port == 0 ? std::nullopt : std::optional(options.port);
-  auto socket = options.host.empty() ? bind_everywhere(port) : bind_to_host(options.host, port);
-  start_listening(socket);
-  return std::move(socket.fd);
-}
-
 }  // namespace
 
 // The constructor and the destructor run on the caller's thread; everything else on the server's.
@@ -53,9 +42,8 @@ class Server::Loop {
  public:
   explicit Loop(ServerOptions options)
       : options_(std::move(options)),
-        listening_(listen_at(options_)),
-        is_local_(local_name(options_.host)),
-        port_(is_local_ ? std::uint16_t{0} : static_cast<std::uint16_t>(local_address_of(listening_.get()).port)),
+        listening_(std::move(options_.listening)),
+        port_(options_.is_local ? std::uint16_t{0} : static_cast<std::uint16_t>(local_address_of(listening_.get()).port)),
         job_(new_job(Hello{})) {
     if (options_.secret != nullptr) tls_.emplace(*options_.secret, Side::server);
     set_nonblocking(listening_);
@@ -144,7 +132,7 @@ class Server::Loop {
         if (errno == EMFILE || errno == ENFILE) pause_accepting(accept_retry_delay);
         return;
       }
-      if (is_local_ && !is_same_user(*socket)) {
+      if (options_.is_local && !is_same_user(*socket)) {
         logger_.warning("the coordinator refused a process of another user");
         continue;
       }
@@ -331,7 +319,6 @@ class Server::Loop {
   const Logger logger_{0};
   std::optional<TlsContext> tls_;
   FileDescriptor listening_;
-  const bool is_local_;
   const std::uint16_t port_;
   Poller poller_;
   std::map<int, std::unique_ptr<Connection>> connections_;  // by descriptor

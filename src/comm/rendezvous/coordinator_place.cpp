@@ -100,8 +100,8 @@ std::string address_of(const CoordinatorSocket& socket) {
 }
 
 CoordinatorPlace start_coordinator(CoordinatorSocket socket, const CoordinatorOptions& options) {
-  coordinator::ServerOptions server{.host = socket.host,
-                                    .listening = std::move(socket.listening),
+  coordinator::ServerOptions server{.listening = std::move(socket.listening),
+                                    .is_local = coordinator::local_name(socket.host).has_value(),
                                     .secret = socket.secret,
                                     .world_size = options.world_size,
                                     .heartbeat_timeout = options.heartbeat_timeout,

@@ -30,6 +30,7 @@
 #include "comm/shm/segment.h"
 #include "comm/shm/stopped_timer.h"
 #include "core/in_this_process.h"
+#include "core/socket.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm::process_test {
@@ -250,7 +251,8 @@ TEST(CallerThreads, AForkedChildRecordsItsThread) {
 
 // No thread of the child serves the connection of its parent.
 TEST(ProcessConnection, AForkedChildMakesItsOwn) {
-  const coordinator::Server server({.linger = std::chrono::milliseconds(0)});
+  const coordinator::Server server(
+      {.listening = listen_tcp(loopback_host).socket, .linger = std::chrono::milliseconds(0)});
   const coordinator::ClientOptions options{
       .port = server.port(), .connect_timeout = std::chrono::seconds(20), .heartbeat_timeout = std::chrono::seconds(20)};
   const auto make = [&] { return make_shared_in_this_process<JobConnection>(nullptr, options, -1); };
