@@ -129,8 +129,8 @@ class Server::Loop {
     while (PendingLimit::has_capacity(pending_.size())) {
       auto socket = try_accept(listening_);
       if (!socket) {
-        if (errno == EMFILE || errno == ENFILE) pause_accepting(accept_retry_delay);
-        return;
+        if (errno == EMFILE || errno == ENFILE) accept_after_ = current_time() + accept_retry_delay;
+        break;
       }
       if (options_.is_local && !is_same_user(*socket)) {
         logger_.warning("the coordinator refused a process of another user");
@@ -147,15 +147,15 @@ class Server::Loop {
       } catch (const std::exception&) {  // no memory or descriptor
         std::erase(pending_, descriptor);
         connections_.erase(descriptor);
-        return;
+        break;
       }
     }
-    pause_accepting(PendingLimit::pending_timeout_under_load);
+    watch_listening();
   }
 
-  void pause_accepting(Milliseconds duration) {
-    poller_.watch(listening_.get(), 0);
-    accepts_again_ = current_time() + duration;
+  void watch_listening() {
+    const bool accepts = PendingLimit::has_capacity(pending_.size()) && current_time() >= accept_after_;
+    poller_.watch(listening_.get(), accepts ? std::uint32_t{EPOLLIN} : 0);
   }
 
   void evict_pending() {
@@ -167,10 +167,7 @@ class Server::Loop {
       end(connection);
     }
     erase_ended();
-    if (accepts_again_ && current_time() >= *accepts_again_) {
-      accepts_again_.reset();
-      poller_.watch(listening_.get(), EPOLLIN);
-    }
+    watch_listening();
   }
 
   void pump(Connection& connection) {
@@ -325,7 +322,7 @@ class Server::Loop {
   std::map<int, Connection*> by_rank_;                      // the present connections of members
   std::vector<int> pending_;                                // descriptors without a hello, the earliest first
   std::vector<int> ended_;                                  // descriptors to close
-  std::optional<Time> accepts_again_;                       // set while accepting is paused
+  Time accept_after_{};
   std::set<int> ended_processes_;                           // ranks whose processes have ended
   std::unique_ptr<JobState> job_;
   std::atomic<bool> is_last_job_ = false;

@@ -226,20 +226,12 @@ void EventLoop::accept_connections() {
   }
 }
 
-std::vector<Deadline> EventLoop::pending_since() const {
-  std::vector<Deadline> since;
-  for (const auto& connection : pending_) since.push_back(connection->since());
-  return since;
-}
-
 void EventLoop::limit_pending() {
-  if (const auto count = PendingLimit::to_evict(pending_since(), Clock::now()); count > 0) {
-    const std::vector<ConnectionPtr> evicted(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(count));
-    for (const auto& connection : evicted) drop(connection);
+  for (auto count = PendingLimit::to_evict(pending_, Clock::now(), &Connection::since); count > 0; --count) {
+    drop(ConnectionPtr(pending_.front()));
   }
-  const bool accept = PendingLimit::has_capacity(pending_.size()) && Clock::now() >= accept_after_;
-  if (accept == std::exchange(accepting_, accept)) return;
-  sockets_.watch(listening_.socket.get(), accept ? std::uint32_t{EPOLLIN} : 0);
+  const bool accepts = PendingLimit::has_capacity(pending_.size()) && Clock::now() >= accept_after_;
+  sockets_.watch(listening_.socket.get(), accepts ? std::uint32_t{EPOLLIN} : 0);
 }
 
 void EventLoop::expire(Effects& effects) {
@@ -306,8 +298,8 @@ std::chrono::milliseconds EventLoop::time_to_wait() const {
   if (!timed_.empty()) next = std::min(next, next_timer_);
   if (close_deadline_) next = std::min(next, *close_deadline_);
   if (accept_after_ > now) next = std::min(next, accept_after_);
-  if (const auto since = pending_since(); !since.empty())
-    next = std::min(next, since.front() + PendingLimit::timeout_for(since.size()));
+  if (!pending_.empty())
+    next = std::min(next, pending_.front()->since() + PendingLimit::timeout_for(pending_.size()));
   return std::chrono::ceil<std::chrono::milliseconds>(next - now);
 }
 

@@ -121,7 +121,6 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
 
   // The loop's thread.
   void limit_pending();
-  std::vector<Deadline> pending_since() const;
   void expire(Effects& effects);
   bool is_finished();
   std::chrono::milliseconds time_to_wait() const;
@@ -151,7 +150,6 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   std::set<MessagePtr> timed_;  // messages with a deadline
   Deadline next_timer_{};
   int copying_ = 0;  // threads that copy received bytes
-  bool accepting_ = true;
   Deadline accept_after_{};  // later than now after an accept for which there was no descriptor
   bool stopping_ = false;
   bool drop_pending_ = false;
