@@ -298,8 +298,7 @@ std::chrono::milliseconds EventLoop::time_to_wait() const {
   if (!timed_.empty()) next = std::min(next, next_timer_);
   if (close_deadline_) next = std::min(next, *close_deadline_);
   if (accept_after_ > now) next = std::min(next, accept_after_);
-  if (!pending_.empty())
-    next = std::min(next, pending_.front()->since() + PendingLimit::timeout_for(pending_.size()));
+  if (!pending_.empty()) next = std::min(next, pending_.front()->since() + PendingLimit::timeout_for(pending_.size()));
   return std::chrono::ceil<std::chrono::milliseconds>(next - now);
 }
 

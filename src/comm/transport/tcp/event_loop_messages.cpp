@@ -212,7 +212,7 @@ void EventLoop::fail_peer(int rank, Outcome::Kind reason, Effects& effects) {
 void EventLoop::fail_outbox(Peer& peer, Effects& effects) {
   if (peer.outbox.is_writing()) return;
   for (auto& message : peer.outbox.messages([](const Message&) { return true; }))
-    effects.complete(std::move(message), {.kind = peer.failure, .failure = nullptr});
+    effects.complete(std::move(message), {.kind = peer.failure});
   peer.outbox.clear();
 }
 

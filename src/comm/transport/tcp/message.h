@@ -33,9 +33,9 @@ struct Outcome {
     not_sent,           ///< the endpoint was destroyed before
   };
   Kind kind = Kind::completed;
-  int source = any_source;     ///< rank in the job; of a receive that has completed
-  std::uint64_t bytes = 0;     ///< of the peer's message, for `mismatch`
-  std::exception_ptr failure;  ///< for `closed`, where it may be null, and for `peer_failed`
+  int source = any_source;       ///< rank in the job; of a receive that has completed
+  std::uint64_t bytes = 0;       ///< of the peer's message, for `mismatch`
+  std::exception_ptr failure{};  ///< for `closed`, where it may be null, and for `peer_failed`
 };
 
 /// Ranks are those in the job.
