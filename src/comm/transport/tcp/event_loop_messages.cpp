@@ -98,16 +98,13 @@ Removal EventLoop::remove(const Message& message) {
   if (matcher_.remove(message)) return Removal::removed;
   for (const auto& [descriptor, connection] : connections_) {
     Body& body = connection->body;
-    if (body.receive.get() == &message) {
+    if (body.destination.receiver().get() != &message) continue;
+    if (!body.destination.unexpected) {
       if (connection->is_reading) return Removal::busy;
-      body.receive = nullptr;
       body.to = nullptr;
-      return Removal::removed;
     }
-    if (body.unexpected && body.unexpected->receive.get() == &message) {
-      body.unexpected->receive = nullptr;
-      return Removal::removed;
-    }
+    body.destination.receiver() = nullptr;
+    return Removal::removed;
   }
   return Removal::absent;
 }
@@ -129,10 +126,8 @@ void EventLoop::close_channel(const ClosedChannel& closed, bool cancel_sends) {
       if (cancel_sends) begun.push_back(std::move(message));
     }
     if (peer->second.connection && peer->second.connection->body.header.channel == closed.channel) {
-      const Body& body = peer->second.connection->body;
-      for (const auto& receive : {body.receive, body.unexpected ? body.unexpected->receive : nullptr}) {
-        if (receive) begun.push_back(receive);
-      }
+      const auto& receive = peer->second.connection->body.destination.receiver();
+      if (receive) begun.push_back(receive);
     }
   }
   for (const auto& message : begun) {

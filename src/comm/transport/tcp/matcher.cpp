@@ -87,12 +87,11 @@ void Matcher::on_message(const FrameHeader& header, int from, Body& body, Effect
   if (closed_channels_.contains(header.channel)) return;
   if (auto receive = take_receive(header.channel, from, header.tag)) {
     if (!fits(receive, from, header.bytes, effects)) return;
-    body.to = receive->memory.data();
-    body.receive = std::move(receive);
-    return;
+    body.destination.receive = std::move(receive);
+  } else {
+    body.destination.unexpected = add_unexpected(header, from, true);
   }
-  body.unexpected = add_unexpected(header, from, true);
-  body.to = body.unexpected->memory.get();
+  body.to = body.destination.memory();
 }
 
 void Matcher::on_announce(const FrameHeader& header, int from, Effects& effects) {
@@ -139,15 +138,12 @@ void Matcher::pull(const FrameHeader& header, int from, MessagePtr receive, Effe
 bool Matcher::on_payload(const FrameHeader& header, int from, Body& body) {
   const auto found = pulled_.find({from, header.id});
   if (found == pulled_.end()) return false;
-  body.receive = std::move(found->second.receive);
-  body.unexpected = std::move(found->second.unexpected);
+  body.destination = std::move(found->second);
   pulled_.erase(found);
-  const auto expected = body.receive      ? body.receive->memory.size()
-                        : body.unexpected ? body.unexpected->bytes
-                                          : header.bytes;
+  const auto& [receive, unexpected] = body.destination;
+  const auto expected = receive ? receive->memory.size() : unexpected ? unexpected->bytes : header.bytes;
   if (expected != header.bytes) return false;
-  if (body.receive) body.to = body.receive->memory.data();
-  if (body.unexpected) body.to = body.unexpected->memory.get();
+  body.to = body.destination.memory();
   return true;
 }
 
@@ -177,11 +173,12 @@ void Matcher::on_close(std::uint64_t channel, int from, Effects& effects) {
 }
 
 void Matcher::on_body(Body& body, int from, Effects& effects) {
-  if (body.receive) {
-    effects.complete(std::move(body.receive), {.source = from});
-  } else if (body.unexpected) {
-    body.unexpected->complete = true;
-    if (body.unexpected->receive) deliver(*body.unexpected, effects);
+  auto& [receive, unexpected] = body.destination;
+  if (receive) {
+    effects.complete(std::move(receive), {.source = from});
+  } else if (unexpected) {
+    unexpected->complete = true;
+    if (unexpected->receive) deliver(*unexpected, effects);
   }
   body = {};
 }
@@ -191,8 +188,7 @@ void Matcher::on_disconnect(int from, Body& body, Outcome::Kind reason, Effects&
   const auto fail = [&](MessagePtr receive) {
     if (receive) effects.complete(std::move(receive), {.kind = reason});
   };
-  fail(std::move(body.receive));
-  if (body.unexpected) fail(std::move(body.unexpected->receive));
+  fail(std::move(body.destination.receiver()));
   for (auto& [id, channel] : channels_) {
     fail_receives(channel, from, reason, effects);
     std::erase_if(channel.unexpected, [&](const auto& one) {
