@@ -90,7 +90,7 @@ bool EventLoop::greet(Lock& lock, const ConnectionPtr& connection, Effects& effe
       case Connection::Greeting::pending:
         return false;
       case Connection::Greeting::hello:
-        if (!accept_hello(connection)) return false;
+        accept_hello(connection);
         break;
       case Connection::Greeting::open:
         break;
@@ -122,23 +122,16 @@ bool EventLoop::greet(Lock& lock, const ConnectionPtr& connection, Effects& effe
   return false;
 }
 
-/// Returns false where the connection is not used. Throws std::system_error.
-bool EventLoop::accept_hello(const ConnectionPtr& connection) {
-  const auto refuse = [&] {
-    drop(connection);
-    return false;
-  };
+/// A connection that is not used is not open afterwards. Throws std::system_error.
+void EventLoop::accept_hello(const ConnectionPtr& connection) {
   const Hello& hello = connection->hello();
   const bool is_rank = hello.rank >= 0 && std::cmp_less(hello.rank, addresses_.size()) && hello.rank != rank_;
-  if (hello.nonce != nonce_ || !is_rank) return refuse();
+  if (hello.nonce != nonce_ || !is_rank) return;
   const int rank = static_cast<int>(hello.rank);
   Peer& peer = peers_[rank];
-  if (peer.state == Peer::State::open || peer.state == Peer::State::failed) return refuse();
+  if (peer.state == Peer::State::open || peer.state == Peer::State::failed) return;
   if (peer.state == Peer::State::connecting) {
-    if (rank_ < rank) {
-      connection->answer(Verdict::duplicate);
-      return refuse();
-    }
+    if (rank_ < rank) return connection->answer(Verdict::duplicate);
     drop(std::exchange(peer.connection, nullptr));
   }
   peer.connection = connection;
@@ -146,7 +139,6 @@ bool EventLoop::accept_hello(const ConnectionPtr& connection) {
   connection->set_rank(rank);
   std::erase(pending_, connection);
   connection->answer(Verdict::accepted);
-  return true;
 }
 
 void EventLoop::read(Lock& lock, const ConnectionPtr& connection, Effects& effects) {

@@ -114,7 +114,7 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   void handle_events(Lock& lock, std::chrono::milliseconds timeout);
   void handle(Lock& lock, const ConnectionPtr& connection, std::uint32_t events);
   bool greet(Lock& lock, const ConnectionPtr& connection, Effects& effects);
-  bool accept_hello(const ConnectionPtr& connection);
+  void accept_hello(const ConnectionPtr& connection);
   void read(Lock& lock, const ConnectionPtr& connection, Effects& effects);
   bool process_frames(Lock& lock, Connection& connection, Effects& effects);
   void accept_connections();
