@@ -58,7 +58,8 @@ void ClientRequests::post(MessageType type, const BodyWriter& body) {
 std::map<std::uint64_t, ClientRequests::Request>::iterator ClientRequests::add(MessageType type, const BodyWriter& body,
                                                                                bool has_caller) {
   const auto tag = next_tag_++;
-  const auto added = requests_.emplace(tag, Request{.type = type, .frame = body.frame(type, tag), .has_caller = has_caller}).first;
+  const auto added =
+      requests_.emplace(tag, Request{.type = type, .frame = body.frame(type, tag), .has_caller = has_caller}).first;
   outgoing_ += added->second.frame;
   wake_();
   return added;

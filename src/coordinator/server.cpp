@@ -43,7 +43,8 @@ class Server::Loop {
   explicit Loop(ServerOptions options)
       : options_(std::move(options)),
         listening_(std::move(options_.listening)),
-        port_(options_.is_local ? std::uint16_t{0} : static_cast<std::uint16_t>(local_address_of(listening_.get()).port)),
+        port_(options_.is_local ? std::uint16_t{0}
+                                : static_cast<std::uint16_t>(local_address_of(listening_.get()).port)),
         job_(new_job(Hello{})) {
     if (options_.secret != nullptr) tls_.emplace(*options_.secret, Side::server);
     set_nonblocking(listening_);
@@ -323,7 +324,7 @@ class Server::Loop {
   std::vector<int> pending_;                                // descriptors without a hello, the earliest first
   std::vector<int> ended_;                                  // descriptors to close
   Time accept_after_{};
-  std::set<int> ended_processes_;                           // ranks whose processes have ended
+  std::set<int> ended_processes_;  // ranks whose processes have ended
   std::unique_ptr<JobState> job_;
   std::atomic<bool> is_last_job_ = false;
 

@@ -14,6 +14,7 @@
 #include "coordinator/messages.h"
 #include "core/bound_socket.h"
 #include "core/socket.h"
+#include "support/socket_bytes.h"
 #include "told.h"
 #include "tutti/core/error.h"
 
@@ -184,7 +185,7 @@ TEST(Coordinator, RandomBytesEndOnlyTheirConnection) {
       const auto socket = connect_nonblocking({"127.0.0.1", server.port()});
       for (std::size_t sent = 0; sent < bytes.size();) {
         try {
-          sent += try_write(socket, std::as_bytes(std::span(bytes)).subspan(sent));
+          sent += tutti::test::try_write(socket, std::as_bytes(std::span(bytes)).subspan(sent));
         } catch (const std::system_error&) {
           break;  // closed already
         }

@@ -81,7 +81,7 @@ struct RankState {
   alignas(64) SequenceCounter chunks_reduced;
   alignas(64) SequenceCounter chunks_read;
   alignas(64) std::atomic<bool> closed;  // the rank has closed the communicator
-  std::atomic<bool> stop_logged;  // a waiting rank has logged that this rank's process is stopped
+  std::atomic<bool> stop_logged;         // a waiting rank has logged that this rank's process is stopped
   alignas(64) LastOperation last_operation;
   alignas(64) std::atomic<std::uint32_t> failure_message_length;  // 0 before the rank publishes a failure report
   char failure_message[failure_message_bytes];                    // the rank's failure report

@@ -253,8 +253,9 @@ TEST(CallerThreads, AForkedChildRecordsItsThread) {
 TEST(ProcessConnection, AForkedChildMakesItsOwn) {
   const coordinator::Server server(
       {.listening = listen_tcp(loopback_host).socket, .linger = std::chrono::milliseconds(0)});
-  const coordinator::ClientOptions options{
-      .port = server.port(), .connect_timeout = std::chrono::seconds(20), .heartbeat_timeout = std::chrono::seconds(20)};
+  const coordinator::ClientOptions options{.port = server.port(),
+                                           .connect_timeout = std::chrono::seconds(20),
+                                           .heartbeat_timeout = std::chrono::seconds(20)};
   const auto make = [&] { return make_shared_in_this_process<JobConnection>(nullptr, options, -1); };
   const auto connection = process_connection("test", make);
   EXPECT_TRUE(holds_in_child([] {
