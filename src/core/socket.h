@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include <chrono>
-#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
