@@ -113,7 +113,9 @@ bool EventLoop::greet(Lock& lock, const ConnectionPtr& connection, Effects& effe
     peer.state = Peer::State::open;
     peer.was_open = true;
     changed_.notify_all();
-    for (const auto& [channel, closed] : matcher_.closed_channels()) announce_closed(closed, connection->rank());
+    for (const auto& [channel, closed] : matcher_.closed_channels()) {
+      if (closed.concerns(connection->rank())) peer.outbox.add({.kind = FrameHeader::Kind::close, .channel = channel});
+    }
     flush(lock, connection->rank(), effects);
     return true;
   }

@@ -95,7 +95,6 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   void flush(Lock& lock, int rank, Effects& effects);
   void fail_peer(int rank, Outcome::Kind reason, Effects& effects);
   void fail_outbox(Peer& peer, Effects& effects);
-  void announce_closed(const ClosedChannel& closed, int rank);
   void drop(const ConnectionPtr& connection);
   Removal remove(const Message& message);
   void resume_paused();

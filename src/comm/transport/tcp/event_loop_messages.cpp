@@ -117,16 +117,14 @@ void EventLoop::close_channel(const ClosedChannel& closed, bool cancel_sends) {
   if (!matcher_.close_channel(closed, effects)) return;
   std::vector<MessagePtr> begun;
   const auto in_channel = [&](const Message& message) { return message.channel == closed.channel; };
-  for (const int member : closed.members) {
-    const auto peer = peers_.find(member);
-    if (peer == peers_.end()) continue;
-    for (auto& message : peer->second.outbox.messages(in_channel)) {
+  for (auto& [rank, peer] : peers_) {
+    for (auto& message : peer.outbox.messages(in_channel)) {
       // A send that goes on must not keep the communicator, which has references to this endpoint.
       if (!cancel_sends) released.push_back(std::exchange(message->is_peer_gone, nullptr));
       if (cancel_sends) begun.push_back(std::move(message));
     }
-    if (peer->second.connection && peer->second.connection->body.header.channel == closed.channel) {
-      const auto& receive = peer->second.connection->body.destination.receiver();
+    if (peer.connection && peer.connection->body.header.channel == closed.channel) {
+      const auto& receive = peer.connection->body.destination.receiver();
       if (receive) begun.push_back(receive);
     }
   }
@@ -135,20 +133,14 @@ void EventLoop::close_channel(const ClosedChannel& closed, bool cancel_sends) {
     for (; removal == Removal::busy; removal = remove(*message)) changed_.wait(lock);
     if (removal == Removal::removed) effects.complete(message, outcome);
   }
-  for (const int member : closed.members) {
-    const auto peer = peers_.find(member);
-    if (peer == peers_.end() || peer->second.state != Peer::State::open) continue;
-    announce_closed(closed, member);
-    flush(lock, member, effects);
+  for (auto& [rank, peer] : peers_) {
+    if (peer.state != Peer::State::open || !closed.concerns(rank)) continue;
+    peer.outbox.add({.kind = FrameHeader::Kind::close, .channel = closed.channel});
+    flush(lock, rank, effects);
   }
   changed_.wait(lock, [&] { return copying_ == 0; });
   resume_paused();
   apply(lock, effects);
-}
-
-void EventLoop::announce_closed(const ClosedChannel& closed, int rank) {
-  if (std::ranges::find(closed.members, rank) == closed.members.end()) return;
-  peers_.at(rank).outbox.add({.kind = FrameHeader::Kind::close, .channel = closed.channel});
 }
 
 void EventLoop::contact(int rank, Effects& effects) {

@@ -105,7 +105,7 @@ class TcpTransport final : public Transport, public std::enable_shared_from_this
   // Ends all transfers, here and on the other ranks.
   void close() noexcept override {
     is_closed_ = true;
-    endpoint_->close_channel({channel_, health_.global_ranks(), nullptr}, true);
+    endpoint_->close_channel({channel_, bits_of(health_.global_ranks()), nullptr}, true);
   }
 
  private:
