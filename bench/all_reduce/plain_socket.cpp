@@ -11,6 +11,7 @@
 #include "all_reduce/reducers.h"
 #include "comm/rendezvous/local_address.h"
 #include "core/socket.h"
+#include "support/socket_bytes.h"
 
 namespace tutti::bench {
 namespace {
@@ -41,7 +42,7 @@ class PlainSockets {
       auto socket = connect_nonblocking({hosts[peer], std::stoi(ports[peer])});
       wait_until_ready({{.fd = socket.get(), .events = POLLOUT, .revents = 0}});
       finish_connect(socket);
-      try_write(socket, std::as_bytes(std::span(&own, 1)));
+      test::try_write(socket, std::as_bytes(std::span(&own, 1)));
       sockets_[peer] = std::move(socket);
     }
     for (std::size_t i = own + 1; i < sockets_.size(); ++i) {
@@ -51,7 +52,7 @@ class PlainSockets {
       set_tcp_nodelay(*socket);
       wait_until_ready({{.fd = socket->get(), .events = POLLIN, .revents = 0}});
       std::size_t peer = 0;
-      try_read(*socket, std::as_writable_bytes(std::span(&peer, 1)));
+      test::try_read(*socket, std::as_writable_bytes(std::span(&peer, 1)));
       sockets_.at(peer) = std::move(*socket);
     }
   }
@@ -73,12 +74,12 @@ class PlainSockets {
   /// Transfers what is possible now. Returns the events to wait for.
   static short advance(const FileDescriptor& socket, Transfer& transfer) {
     while (!transfer.out.empty()) {
-      const auto written = try_write(socket, transfer.out);
+      const auto written = test::try_write(socket, transfer.out);
       if (written == 0) break;
       transfer.out = transfer.out.subspan(written);
     }
     while (!transfer.in.empty()) {
-      const auto read = try_read(socket, transfer.in);
+      const auto read = test::try_read(socket, transfer.in);
       if (!read) throw std::runtime_error("plain socket: a rank closed its connection");
       if (*read == 0) break;
       transfer.in = transfer.in.subspan(*read);

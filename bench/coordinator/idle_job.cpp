@@ -18,6 +18,7 @@
 
 #include "coordinator/client.h"
 #include "coordinator/server.h"
+#include "core/socket.h"
 
 namespace tutti::bench {
 namespace {
@@ -77,6 +78,7 @@ IdleJob::IdleJob(const IdleJobOptions& options) : ranks_(options.ranks) {
   const std::chrono::milliseconds timeout(options.heartbeat_timeout_ms);
   coordinator_ = forked([&] {
     coordinator::ServerOptions server;
+    server.listening = listen_tcp(loopback_host).socket;
     server.secret = secret_of(options);
     server.world_size = ranks_;
     server.heartbeat_timeout = timeout;

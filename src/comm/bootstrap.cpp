@@ -227,8 +227,7 @@ Communicator connect_ranks(JoinedGroup group, const BackendRequest& requested, c
       std::make_shared<P2pBackend>(std::move(transport), make_topology(nodes, group.rank), heartbeat_timeout(options));
   auto backend = select_backend(messages, requested.host == "mpi" ? "auto" : requested.host, "job", timeout);
   backend = add_device_backend(std::move(backend), selection, rendezvous.store, bind_address, options);
-  const DeadlockDetectorOptions deadlock_options{
-      .rank = group.rank, .size = size, .timeout = deadlock_timeout(options)};
+  const DeadlockDetectorOptions deadlock_options{.rank = group.rank, .timeout = deadlock_timeout(options)};
   return make_communicator(std::move(backend), options, "job",
                            {.recorder = std::move(group.recorder),
                             .p2p = std::make_shared<GroupEndpoint>(endpoint, "job", health, group.rank),

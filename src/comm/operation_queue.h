@@ -134,7 +134,6 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
   /// the operation of `number`, then closes the connections.
   void abort_with_report(std::uint64_t number, std::chrono::milliseconds timeout, const std::string& description,
                          const std::string& reason) noexcept;
-  bool set_blocked(bool blocked) noexcept override { return backend_->set_blocked(blocked); }
   bool is_starting() const noexcept override { return worker_.is_starting(); }
   void set_mismatch_reason(const std::string& why) noexcept override;
   void abort_blocked_calls() noexcept override;

@@ -22,43 +22,6 @@ std::span<std::byte> bytes_of(const iovec& part) {
   return {static_cast<std::byte*>(part.iov_base), part.iov_len};
 }
 
-/// Takes the bytes of several memory areas in order.
-class PartsReader {
- public:
-  explicit PartsReader(std::span<const iovec> parts) : parts_(parts) { skip_empty(); }
-
-  /// The next bytes: at most `limit`, and less only at the end. `copy` holds them if they are of several areas.
-  std::span<const std::byte> take(std::size_t limit, std::vector<std::byte>& copy) {
-    const auto first = take_from_part(limit);
-    if (first.size() == limit || parts_.empty()) return first;
-    copy.assign(first.begin(), first.end());
-    while (copy.size() < limit && !parts_.empty()) {
-      const auto next = take_from_part(limit - copy.size());
-      copy.insert(copy.end(), next.begin(), next.end());
-    }
-    return copy;
-  }
-
- private:
-  std::span<const std::byte> take_from_part(std::size_t limit) {
-    if (parts_.empty()) return {};
-    const auto rest = bytes_of(parts_.front()).subspan(position_);
-    const auto taken = rest.first(std::min(limit, rest.size()));
-    position_ += taken.size();
-    skip_empty();
-    return taken;
-  }
-  void skip_empty() {
-    while (!parts_.empty() && position_ == parts_.front().iov_len) {
-      parts_ = parts_.subspan(1);
-      position_ = 0;
-    }
-  }
-
-  std::span<const iovec> parts_;
-  std::size_t position_ = 0;  // in the first part
-};
-
 }  // namespace
 
 ByteSocket::ByteSocket(FileDescriptor socket, const TlsContext* tls)
@@ -85,14 +48,25 @@ ssize_t ByteSocket::write(std::span<const iovec> parts) {
     return ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
   }
   if ((!is_authenticated_ && !handshake()) || !flush()) return -1;
-  PartsReader reader(parts);
   std::size_t taken = 0;
-  while (taken < max_write_bytes) {
-    const auto record = reader.take(tls_record_bytes, record_);
-    if (record.empty()) break;
-    if (!tls_->encrypt(record, unsent_)) return fail(EBADMSG);
-    taken += record.size();
+  record_.clear();
+  for (const iovec& part : parts) {
+    auto bytes = bytes_of(part);
+    bytes = bytes.first(std::min(bytes.size(), max_write_bytes - taken));
+    taken += bytes.size();
+    while (!bytes.empty()) {
+      auto record = bytes.first(std::min(bytes.size(), tls_record_bytes - record_.size()));
+      bytes = bytes.subspan(record.size());
+      if (record.size() < tls_record_bytes) {  // joined with those of other parts
+        record_.insert(record_.end(), record.begin(), record.end());
+        if (record_.size() < tls_record_bytes) continue;
+        record = record_;
+      }
+      if (!tls_->encrypt(record, unsent_)) return fail(EBADMSG);
+      record_.clear();
+    }
   }
+  if (!record_.empty() && !tls_->encrypt(record_, unsent_)) return fail(EBADMSG);
   if (!flush() && errno != EAGAIN) return -1;
   return static_cast<ssize_t>(taken);
 }

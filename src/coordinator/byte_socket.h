@@ -52,7 +52,7 @@ class ByteSocket {
   bool is_authenticated_;
   std::string unsent_;  // encrypted
   std::size_t sent_ = 0;
-  std::vector<std::byte> record_;  // short parts that are encrypted together
+  std::vector<std::byte> record_;  // not yet a full record
 };
 
 }  // namespace tutti::coordinator

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "coordinator/client_connection.h"
+#include "core/in_this_process.h"
 #include "tutti/core/error.h"
 
 namespace tutti::coordinator {
@@ -12,8 +13,16 @@ std::string quoted(const std::vector<std::string>& keys) {
   return keys.empty() ? "" : " '" + keys.front() + (keys.size() > 1 ? "' and others" : "'");
 }
 
-void check_key(const std::string& key) {
-  if (key.size() > max_key_bytes) throw UsageError("a key has more than " + std::to_string(max_key_bytes) + " bytes");
+void check_size(const std::string& what, std::string_view bytes, std::size_t limit) {
+  if (bytes.size() > limit) throw UsageError(what + " has more than " + std::to_string(limit) + " bytes");
+}
+
+void check_key(std::string_view key) {
+  check_size("a key", key, max_key_bytes);
+}
+
+void check_value(std::string_view value) {
+  check_size("a value", value, max_value_bytes);
 }
 
 std::string call_with_keys(ClientRequests& requests, const std::string& name, MessageType type,
@@ -31,14 +40,10 @@ std::string call_with_key(ClientRequests& requests, const std::string& name, Mes
 }  // namespace
 
 Client::Client(const ClientOptions& options, ClientEvents events)
-    : connection_(std::make_unique<Connection>(options, std::move(events))) {}
-
-Client::~Client() {
-  if (!connection_->is_in_this_process()) [[maybe_unused]]
-    auto* const of_parent = connection_.release();
-}
+    : connection_(make_shared_in_this_process<Connection>(options, std::move(events))) {}
 
 void Client::set(const std::string& key, std::string_view value) {
+  check_value(value);
   call_with_key(connection_->requests(), "set", MessageType::set, key, BodyWriter().text(key).text(value));
 }
 
@@ -51,6 +56,7 @@ std::int64_t Client::add(const std::string& key, std::int64_t increment,
 
 std::string Client::compare_set(const std::string& key, const std::string& expected, const std::string& desired,
                                 std::optional<std::chrono::milliseconds> timeout) {
+  check_value(desired);
   const auto reply = call_with_key(connection_->requests(), "compare_set", MessageType::compare_set, key,
                                    BodyWriter().text(key).text(expected).text(desired), timeout);
   return BodyReader(reply).text();
@@ -80,6 +86,7 @@ std::int64_t Client::num_keys() {
 
 std::vector<std::string> Client::all_gather(const std::string& topic, const std::vector<int>& members,
                                             const std::string& value, std::chrono::milliseconds timeout) {
+  check_value(value);
   const auto reply = call_with_key(connection_->requests(), "all_gather", MessageType::all_gather, topic,
                                    BodyWriter().text(topic).ranks(members).text(value), timeout);
   return BodyReader(reply).texts();

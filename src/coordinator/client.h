@@ -52,7 +52,7 @@ class Client {
   /// secret, another world size, another version, a rank that is there already), TimeoutError.
   Client(const ClientOptions& options, ClientEvents events);
   /// Leaves the job in good order, unless an exception is being handled: then the coordinator sees an exit.
-  ~Client();
+  ~Client() = default;
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
@@ -88,7 +88,7 @@ class Client {
 
  private:
   class Connection;
-  std::unique_ptr<Connection> connection_;
+  std::shared_ptr<Connection> connection_;
 };
 
 }  // namespace tutti::coordinator

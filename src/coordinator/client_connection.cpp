@@ -5,7 +5,6 @@
 #include <exception>
 #include <utility>
 
-#include "coordinator/client_events.h"
 #include "core/describe.h"
 #include "core/socket.h"
 #include "core/thread_name.h"
@@ -262,10 +261,7 @@ void Client::Connection::on_frame(const FrameHeader& header, std::string_view bo
     case MessageType::error_reply:
       return requests_.on_answer(header, body);
     default:
-      ++events_seen_;
-      if (const auto final = deliver_event(events_, options_, type, body)) {
-        end(std::nullopt, final->why, final->is_usage_error);
-      }
+      return on_event(type, body);
   }
 }
 

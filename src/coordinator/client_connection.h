@@ -17,7 +17,6 @@
 #include "coordinator/client_requests.h"
 #include "coordinator/poller.h"
 #include "coordinator/stream.h"
-#include "core/in_this_process.h"
 #include "core/random.h"
 
 namespace tutti::coordinator {
@@ -29,7 +28,6 @@ class Client::Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  bool is_in_this_process() const { return static_cast<bool>(in_this_process_); }
   ClientRequests& requests() { return requests_; }
 
  private:
@@ -59,6 +57,7 @@ class Client::Connection {
   void on_stream_end(Stream::State state);
   void on_frame(const FrameHeader& header, std::string_view body);
   void on_greeting_answer(MessageType type, std::string_view body);
+  void on_event(MessageType type, std::string_view body);  // calls the callbacks
   void on_broken(const std::string& why, Time since);
   void send_frames();
   void send_heartbeat();
@@ -69,7 +68,6 @@ class Client::Connection {
   bool leave();
   void end(std::optional<Cause> cause, const std::string& why, bool is_usage_error = false);
 
-  const InThisProcess in_this_process_;
   const ClientOptions options_;
   const ClientEvents events_;
   const Nonce key_;

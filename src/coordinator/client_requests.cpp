@@ -58,7 +58,8 @@ void ClientRequests::post(MessageType type, const BodyWriter& body) {
 std::map<std::uint64_t, ClientRequests::Request>::iterator ClientRequests::add(MessageType type, const BodyWriter& body,
                                                                                bool has_caller) {
   const auto tag = next_tag_++;
-  const auto added = requests_.emplace(tag, Request{.frame = body.frame(type, tag), .has_caller = has_caller}).first;
+  const auto added =
+      requests_.emplace(tag, Request{.type = type, .frame = body.frame(type, tag), .has_caller = has_caller}).first;
   outgoing_ += added->second.frame;
   wake_();
   return added;
@@ -96,7 +97,10 @@ std::string ClientRequests::take_frames() {
 
 std::uint64_t ClientRequests::lowest_unanswered() const {
   const std::lock_guard lock(mutex_);
-  return requests_.empty() ? next_tag_ : requests_.begin()->first;
+  for (const auto& [tag, request] : requests_) {
+    if (request.type != MessageType::get && request.type != MessageType::wait) return tag;
+  }
+  return next_tag_;
 }
 
 void ClientRequests::on_answer(const FrameHeader& header, std::string_view body) {

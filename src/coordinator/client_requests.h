@@ -40,7 +40,7 @@ class ClientRequests {
 
   void begin_connection();
   std::string take_frames();
-  /// Answers to lower tags are no longer needed.
+  /// The coordinator need not keep answers to lower tags. It keeps none to `get` and `wait`, which may wait for hours.
   std::uint64_t lowest_unanswered() const;
   void on_answer(const FrameHeader& header, std::string_view body);
   /// All calls throw: UsageError where `is_usage_error`, else PeerError.
@@ -48,7 +48,8 @@ class ClientRequests {
 
  private:
   struct Request {
-    std::string frame;
+    MessageType type{};
+    std::string frame{};
     bool has_caller = true;
     bool is_answered = false;
     std::string reply{};

@@ -24,12 +24,6 @@ std::vector<std::string> keys_of(BodyReader& body) {
   return keys;
 }
 
-std::string value_of(BodyReader& body) {
-  auto value = body.text();
-  if (value.size() > max_value_bytes) throw DamagedFrame("a value is too long");
-  return value;
-}
-
 }  // namespace
 
 JobState::JobState(const JobOptions& options, Send send)
@@ -88,6 +82,7 @@ bool JobState::on_frame(int rank, const FrameHeader& header, std::string_view bo
       return true;
     default:
       on_request(rank, header.message(), header.tag, reader);
+      for (const auto& waiting : key_values_.take_ready()) answer_values(waiting);
       return true;
   }
 }
@@ -100,23 +95,19 @@ void JobState::on_request(int rank, MessageType type, std::uint64_t tag, BodyRea
   switch (type) {
     case MessageType::set: {
       const auto key = key_of(body);
-      const auto ready = key_values_.set(key, value_of(body));
-      answer_once(request, reply({}));
-      return answer_waiting(ready);
+      key_values_.set(key, body.text());
+      return answer_once(request, reply({}));
     }
     case MessageType::add: {
       const auto key = key_of(body);
       const auto sum = key_values_.add(key, body.get<std::int64_t>());
       if (!sum) return fail_request(request, RequestError::usage, {}, "the value of '" + key + "' is no number");
-      answer_once(request, reply(BodyWriter().put(sum->value)));
-      return answer_waiting(sum->ready);
+      return answer_once(request, reply(BodyWriter().put(*sum)));
     }
     case MessageType::compare_set: {
       const auto key = key_of(body);
       const auto expected = body.text();
-      const auto compared = key_values_.compare_set(key, expected, value_of(body));
-      answer_once(request, reply(BodyWriter().text(compared.value)));
-      return answer_waiting(compared.ready);
+      return answer_once(request, reply(BodyWriter().text(key_values_.compare_set(key, expected, body.text()))));
     }
     case MessageType::erase:
       return answer_once(request, reply(BodyWriter().put<std::uint8_t>(key_values_.erase(key_of(body)))));
@@ -147,7 +138,7 @@ void JobState::on_request(int rank, MessageType type, std::uint64_t tag, BodyRea
 void JobState::on_all_gather(const RequestId& request, BodyReader& body) {
   const auto topic = key_of(body);
   const auto members = body.ranks();
-  auto value = value_of(body);
+  auto value = body.text();
   const auto is_rank = [&](int rank) { return rank >= 0 && rank < static_cast<int>(sessions_.size()); };
   if (!std::ranges::all_of(members, is_rank) || std::ranges::find(members, request.rank) == members.end()) {
     throw DamagedFrame("the members of a gather");
@@ -176,10 +167,6 @@ void JobState::cancel(const RequestId& request) {
   const auto keys = key_values_.forget(request);
   if (keys.empty()) return;  // it is answered already
   fail_request(request, RequestError::timed_out, {}, "key '" + keys.front() + "'");
-}
-
-void JobState::answer_waiting(const KeyValues::Ready& ready) {
-  for (const auto& waiting : ready) answer_values(waiting);
 }
 
 void JobState::answer_values(const KeyValues::Waiting& waiting) {

@@ -55,7 +55,6 @@ class JobState {
   void on_request(int rank, MessageType type, std::uint64_t tag, BodyReader& body);
   void on_all_gather(const RequestId& request, BodyReader& body);
   void cancel(const RequestId& request);
-  void answer_waiting(const KeyValues::Ready& ready);
   void answer_values(const KeyValues::Waiting& waiting);
   /// Answers, and keeps the answer until the rank has it.
   void answer_once(const RequestId& request, std::string frame);

@@ -6,21 +6,16 @@
 
 namespace tutti::coordinator {
 
-KeyValues::Ready KeyValues::set(const std::string& key, std::string value) {
+void KeyValues::set(const std::string& key, std::string value) {
   values_[key] = std::move(value);
   const auto [first, last] = waiting_.equal_range(key);
-  Ready ready;
-  for (auto entry = first; entry != last; ++entry) ready.push_back(std::move(entry->second));
+  std::vector<Waiting> woken;
+  for (auto entry = first; entry != last; ++entry) woken.push_back(std::move(entry->second));
   waiting_.erase(first, last);
-  std::erase_if(ready, [&](Waiting& waiting) {
-    if (contains(waiting.keys)) return false;
-    wait(std::move(waiting));
-    return true;
-  });
-  return ready;
+  for (auto& one : woken) contains(one.keys) ? ready_.push_back(std::move(one)) : wait(std::move(one));
 }
 
-std::optional<KeyValues::Sum> KeyValues::add(const std::string& key, std::int64_t increment) {
+std::optional<std::int64_t> KeyValues::add(const std::string& key, std::int64_t increment) {
   std::int64_t value = 0;
   if (const auto found = values_.find(key); found != values_.end()) {
     const auto& text = found->second;
@@ -28,16 +23,16 @@ std::optional<KeyValues::Sum> KeyValues::add(const std::string& key, std::int64_
     if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   }
   if (__builtin_add_overflow(value, increment, &value)) return std::nullopt;
-  return Sum{.value = value, .ready = set(key, std::to_string(value))};
+  set(key, std::to_string(value));
+  return value;
 }
 
-KeyValues::Compared KeyValues::compare_set(const std::string& key, const std::string& expected, std::string desired) {
+std::string KeyValues::compare_set(const std::string& key, const std::string& expected, std::string desired) {
   const auto found = values_.find(key);
   const std::string value = found == values_.end() ? "" : found->second;
-  if (value != expected) return {.value = value};
-  Compared compared{.value = desired};
-  compared.ready = set(key, std::move(desired));
-  return compared;
+  if (value != expected) return value;
+  set(key, desired);
+  return desired;
 }
 
 std::vector<std::string> KeyValues::missing_keys(const std::vector<std::string>& keys) const {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace tutti::coordinator {
@@ -17,7 +18,6 @@ struct RequestId {
   auto operator<=>(const RequestId&) const = default;
 };
 
-/// Functions that store a value return the requests that wait no longer, because all their keys exist now.
 class KeyValues {
  public:
   struct Waiting {
@@ -25,20 +25,12 @@ class KeyValues {
     std::vector<std::string> keys{};
     bool wants_values = false;
   };
-  using Ready = std::vector<Waiting>;
 
-  Ready set(const std::string& key, std::string value);
-  struct Sum {
-    std::int64_t value = 0;
-    Ready ready{};
-  };
-  /// An absent key is 0. Returns nullopt if the value is no decimal number or the sum exceeds 64 bits.
-  std::optional<Sum> add(const std::string& key, std::int64_t increment);
-  struct Compared {
-    std::string value;
-    Ready ready{};
-  };
-  Compared compare_set(const std::string& key, const std::string& expected, std::string desired);
+  void set(const std::string& key, std::string value);
+  /// Returns the sum. An absent key is 0. Returns nullopt if the value is no decimal number or the sum exceeds 64 bits.
+  std::optional<std::int64_t> add(const std::string& key, std::int64_t increment);
+  /// Returns the value afterwards.
+  std::string compare_set(const std::string& key, const std::string& expected, std::string desired);
   bool erase(const std::string& key) { return values_.erase(key) > 0; }
   bool contains(const std::vector<std::string>& keys) const { return missing_keys(keys).empty(); }
   std::size_t size() const { return values_.size(); }
@@ -49,6 +41,8 @@ class KeyValues {
 
   /// At least one of the keys must be missing. The request waits until all exist, or until forget().
   void wait(Waiting waiting);
+  /// The requests that wait no longer, because all their keys exist now.
+  std::vector<Waiting> take_ready() { return std::exchange(ready_, {}); }
   /// Returns the keys that the request waits for; empty if it does not wait.
   std::vector<std::string> forget(const RequestId& request);
   void forget_rank(int rank);
@@ -56,6 +50,7 @@ class KeyValues {
  private:
   std::map<std::string, std::string> values_;
   std::multimap<std::string, Waiting> waiting_;  // by one missing key of each request
+  std::vector<Waiting> ready_;
 };
 
 }  // namespace tutti::coordinator

@@ -9,8 +9,7 @@
 //                     disconnected --hello with the same key--> present
 //                     present --no bytes for heartbeat_timeout--> failed (stopped or unreachable)
 //
-// `left` and `failed` are final. A client whose connection breaks while its process runs keeps the broken socket open
-// until the next connection stands, so the kernel sends a FIN only for a process that has ended.
+// `left` and `failed` are final.
 #include <cstdint>
 #include <functional>
 #include <optional>

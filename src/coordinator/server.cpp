@@ -12,11 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "coordinator/address.h"
 #include "coordinator/job_state.h"
 #include "coordinator/poller.h"
 #include "coordinator/stream.h"
-#include "core/bound_socket.h"
 #include "core/in_this_process.h"
 #include "core/pending_limit.h"
 #include "core/socket.h"
@@ -37,25 +35,16 @@ constexpr auto unwinding_linger = Milliseconds(500);
 // Where the process has no descriptor left, accepting fails at once, again and again.
 constexpr auto accept_retry_delay = Milliseconds(100);
 
-FileDescriptor listen_at(ServerOptions& options) {
-  if (options.listening.is_open()) return std::move(options.listening);
-  if (const auto name = local_name(options.host)) return listen_local(*name);
-  const auto port = options.port == 0 ? std::nullopt : std::optional(options.port);
-  auto socket = options.host.empty() ? bind_everywhere(port) : bind_to_host(options.host, port);
-  start_listening(socket);
-  return std::move(socket.fd);
-}
-
 }  // namespace
 
-// The constructor and the destructor run on the caller's thread; everything else on the server's, but process_exited().
+// The constructor and the destructor run on the caller's thread; everything else on the server's.
 class Server::Loop {
  public:
   explicit Loop(ServerOptions options)
       : options_(std::move(options)),
-        listening_(listen_at(options_)),
-        is_local_(local_name(options_.host)),
-        port_(is_local_ ? std::uint16_t{0} : static_cast<std::uint16_t>(local_address_of(listening_.get()).port)),
+        listening_(std::move(options_.listening)),
+        port_(options_.is_local ? std::uint16_t{0}
+                                : static_cast<std::uint16_t>(local_address_of(listening_.get()).port)),
         job_(new_job(Hello{})) {
     if (options_.secret != nullptr) tls_.emplace(*options_.secret, Side::server);
     set_nonblocking(listening_);
@@ -80,28 +69,8 @@ class Server::Loop {
   Loop(const Loop&) = delete;
   Loop& operator=(const Loop&) = delete;
 
-  std::uint16_t port() const { return port_; }
-  bool is_in_this_process() const { return static_cast<bool>(in_this_process_); }
-
-  bool has_finished() const {
-    const std::lock_guard lock(mutex_);
-    return has_finished_;
-  }
-
-  void close_when_finished() {
-    is_last_job_ = true;
-    poller_.wake();
-  }
-
-  void process_exited(int rank) {
-    {
-      const std::lock_guard lock(mutex_);
-      exited_.push_back(rank);
-    }
-    poller_.wake();
-  }
-
  private:
+  friend class Server;
   struct Connection {
     explicit Connection(Stream stream_) : stream(std::move(stream_)) {}
     Stream stream;
@@ -161,10 +130,10 @@ class Server::Loop {
     while (PendingLimit::has_capacity(pending_.size())) {
       auto socket = try_accept(listening_);
       if (!socket) {
-        if (errno == EMFILE || errno == ENFILE) pause_accepting(accept_retry_delay);
-        return;
+        if (errno == EMFILE || errno == ENFILE) accept_after_ = current_time() + accept_retry_delay;
+        break;
       }
-      if (is_local_ && !is_same_user(*socket)) {
+      if (options_.is_local && !is_same_user(*socket)) {
         logger_.warning("the coordinator refused a process of another user");
         continue;
       }
@@ -179,15 +148,15 @@ class Server::Loop {
       } catch (const std::exception&) {  // no memory or descriptor
         std::erase(pending_, descriptor);
         connections_.erase(descriptor);
-        return;
+        break;
       }
     }
-    pause_accepting(PendingLimit::pending_timeout_under_load);
+    watch_listening();
   }
 
-  void pause_accepting(Milliseconds duration) {
-    poller_.watch(listening_.get(), 0);
-    accepts_again_ = current_time() + duration;
+  void watch_listening() {
+    const bool accepts = PendingLimit::has_capacity(pending_.size()) && current_time() >= accept_after_;
+    poller_.watch(listening_.get(), accepts ? std::uint32_t{EPOLLIN} : 0);
   }
 
   void evict_pending() {
@@ -199,10 +168,7 @@ class Server::Loop {
       end(connection);
     }
     erase_ended();
-    if (accepts_again_ && current_time() >= *accepts_again_) {
-      accepts_again_.reset();
-      poller_.watch(listening_.get(), EPOLLIN);
-    }
+    watch_listening();
   }
 
   void pump(Connection& connection) {
@@ -347,24 +313,22 @@ class Server::Loop {
     for (const int descriptor : std::exchange(ended_, {})) connections_.erase(descriptor);
   }
 
-  const InThisProcess in_this_process_;
   ServerOptions options_;
   const Logger logger_{0};
   std::optional<TlsContext> tls_;
   FileDescriptor listening_;
-  const bool is_local_;
   const std::uint16_t port_;
   Poller poller_;
   std::map<int, std::unique_ptr<Connection>> connections_;  // by descriptor
   std::map<int, Connection*> by_rank_;                      // the present connections of members
   std::vector<int> pending_;                                // descriptors without a hello, the earliest first
   std::vector<int> ended_;                                  // descriptors to close
-  std::optional<Time> accepts_again_;                       // set while accepting is paused
-  std::set<int> ended_processes_;                           // ranks whose processes have ended
+  Time accept_after_{};
+  std::set<int> ended_processes_;  // ranks whose processes have ended
   std::unique_ptr<JobState> job_;
   std::atomic<bool> is_last_job_ = false;
 
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<int> exited_;
   bool has_finished_ = false;
@@ -372,27 +336,28 @@ class Server::Loop {
   std::thread thread_;
 };
 
-Server::Server(ServerOptions options) : loop_(std::make_unique<Loop>(std::move(options))) {}
-
-Server::~Server() {
-  if (!loop_->is_in_this_process()) [[maybe_unused]]
-    auto* const of_parent = loop_.release();
-}
+Server::Server(ServerOptions options) : loop_(make_shared_in_this_process<Loop>(std::move(options))) {}
 
 std::uint16_t Server::port() const {
-  return loop_->port();
+  return loop_->port_;
 }
 
 bool Server::has_finished() const {
-  return loop_->has_finished();
+  const std::lock_guard lock(loop_->mutex_);
+  return loop_->has_finished_;
 }
 
 void Server::close_when_finished() {
-  loop_->close_when_finished();
+  loop_->is_last_job_ = true;
+  loop_->poller_.wake();
 }
 
 void Server::process_exited(int rank) {
-  loop_->process_exited(rank);
+  {
+    const std::lock_guard lock(loop_->mutex_);
+    loop_->exited_.push_back(rank);
+  }
+  loop_->poller_.wake();
 }
 
 }  // namespace tutti::coordinator

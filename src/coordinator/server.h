@@ -4,8 +4,6 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <string>
 
 #include "core/file_descriptor.h"
 #include "core/job_secret.h"
@@ -13,9 +11,8 @@
 namespace tutti::coordinator {
 
 struct ServerOptions {
-  std::string host = "127.0.0.1";  ///< a numeric address, "" for all addresses, or "local:NAME"
-  std::uint16_t port = 0;          ///< 0: a free one
-  FileDescriptor listening{};      ///< a socket that listens already, instead of `host` and `port`
+  FileDescriptor listening{};  ///< a socket that listens
+  bool is_local = false;       ///< it is a Unix socket, for processes of this user
   JobSecretPtr secret{};
   int world_size = 1;
   /// 0: this and the next one are those of the rank that joins first.
@@ -27,14 +24,14 @@ struct ServerOptions {
 /// Thread safe.
 class Server {
  public:
-  /// Listens and starts the thread. Throws std::system_error (EADDRINUSE if the port is in use).
+  /// Starts the thread. Throws std::system_error.
   explicit Server(ServerOptions options);
   /// Waits, at most `linger` long, until all ranks that have come have left or failed, then closes all connections.
-  ~Server();
+  ~Server() = default;
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  std::uint16_t port() const;
+  std::uint16_t port() const;  ///< 0 for a Unix socket
   /// No rank is present, and the destructor would not wait.
   bool has_finished() const;
   /// No further job begins: when no rank is present, closes all sockets, so that the address is free.
@@ -44,7 +41,7 @@ class Server {
 
  private:
   class Loop;
-  std::unique_ptr<Loop> loop_;
+  std::shared_ptr<Loop> loop_;
 };
 
 }  // namespace tutti::coordinator

@@ -11,6 +11,8 @@
 #include <system_error>
 #include <vector>
 
+#include "core/socket.h"
+
 namespace tutti {
 namespace {
 
@@ -49,13 +51,6 @@ ListenAddress wildcard_address() {
   return address;
 }
 
-std::uint16_t port_of_socket(int fd) {
-  sockaddr_storage storage{};
-  socklen_t length = sizeof(storage);
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) throw_bind_error();
-  return ntohs(port_in(storage));
-}
-
 BoundSocket bind_to(ListenAddress address, std::optional<std::uint16_t> port, const PortRange& free) {
   BoundSocket made;
   made.fd = FileDescriptor(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -74,7 +69,7 @@ BoundSocket bind_to(ListenAddress address, std::optional<std::uint16_t> port, co
     bind_free_port(made.fd.get(), address.storage, address.length, free);
     allow_address_reuse();
   }
-  made.port = port_of_socket(made.fd.get());
+  made.port = static_cast<std::uint16_t>(local_address_of(made.fd.get()).port);
   return made;
 }
 

@@ -21,7 +21,9 @@ class PendingLimit {
   static constexpr auto pending_timeout_under_load = std::chrono::milliseconds(250);
 
   /// How long one of `waiting` may stay.
-  static Time::duration timeout_for(std::size_t waiting);
+  static Time::duration timeout_for(std::size_t waiting) {
+    return has_capacity(waiting) ? Time::duration(pending_timeout) : Time::duration(pending_timeout_under_load);
+  }
   /// How many of the connections to close now. `since` says when one was accepted, the earliest first.
   template <typename Connections = std::vector<Time>, typename Since = std::identity>
   static std::size_t to_evict(const Connections& connections, Time now, Since since = {}) {

@@ -227,19 +227,4 @@ std::string describe_peer(const FileDescriptor& socket) {
   return numeric_host(address, length) + " port " + std::to_string(ntohs(port_in(peer)));
 }
 
-std::optional<std::size_t> try_read(const FileDescriptor& socket, std::span<std::byte> to) {
-  const auto count = ::recv(socket.get(), to.data(), to.size(), 0);
-  if (count > 0) return static_cast<std::size_t>(count);
-  if (count == 0) return std::nullopt;
-  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return 0;
-  throw_socket_error("reading");
-}
-
-std::size_t try_write(const FileDescriptor& socket, std::span<const std::byte> from) {
-  const auto count = ::send(socket.get(), from.data(), from.size(), MSG_NOSIGNAL);
-  if (count >= 0) return static_cast<std::size_t>(count);
-  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return 0;
-  throw_socket_error("writing");
-}
-
 }  // namespace tutti

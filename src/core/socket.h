@@ -4,9 +4,7 @@
 #include <sys/socket.h>
 
 #include <chrono>
-#include <cstddef>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -69,11 +67,5 @@ void set_tcp_nodelay(const FileDescriptor& socket);
 SocketAddress local_address_of(int descriptor);
 /// The address and port of the peer, for messages.
 std::string describe_peer(const FileDescriptor& socket);
-
-/// Returns the number of bytes read: 0 if none are available now, nullopt if the peer has closed the connection.
-/// Throws std::system_error if the connection has failed.
-std::optional<std::size_t> try_read(const FileDescriptor& socket, std::span<std::byte> to);
-/// Returns the number of bytes written, which may be 0. Throws std::system_error if the connection has ended.
-std::size_t try_write(const FileDescriptor& socket, std::span<const std::byte> from);
 
 }  // namespace tutti

@@ -22,11 +22,11 @@ struct FailureReport {
   enum class Reason {
     timeout,
     connection_closed,
-    aborted,
-    process_stopped,
-    heartbeat_lost,
-    process_exited,
-    device_timeout,
+    aborted,          ///< the rank itself has ended the call
+    process_stopped,  ///< the peer's process has been stopped for the heartbeat timeout
+    heartbeat_lost,   ///< the peer's process has missed heartbeats for the heartbeat timeout
+    process_exited,   ///< the peer's process has exited
+    device_timeout,   ///< a collective on the peer's device has not ended; this rank itself if its own device is late
   };
   Reason reason = Reason::timeout;
   std::uint64_t operation = 0;

@@ -83,6 +83,16 @@ TEST_P(CoordinatorClient, LongValuesPass) {
   EXPECT_TRUE(client.get({"long"}, deadline) == std::vector{value});
 }
 
+TEST_P(CoordinatorClient, TooLongValuesAreErrors) {
+  Server server(server_options(1, job_secret));
+  Client client(client_options(server, 0, 1, job_secret), {});
+  const std::string value(max_value_bytes + 1, 'x');
+  EXPECT_THROW(client.set("a", value), UsageError);
+  EXPECT_THROW(client.compare_set("a", "", value), UsageError);
+  EXPECT_THROW(client.all_gather("a", {0}, value, deadline), UsageError);
+  EXPECT_EQ(client.add("the job goes on", 1), 1);
+}
+
 TEST_P(CoordinatorClient, LongKeysAreErrors) {
   Server server(server_options(1, job_secret));
   Client client(client_options(server, 0, 1, job_secret), {});

@@ -15,6 +15,7 @@
 #include "coordinator/messages.h"
 #include "core/socket.h"
 #include "processes.h"
+#include "support/socket_bytes.h"
 #include "told.h"
 #include "tutti/core/error.h"
 
@@ -142,9 +143,9 @@ TEST(CoordinatorFailures, ARankWhoseFrameArrivesSlowlyHasNotFailed) {
       hello.frame() + BodyWriter().text("a").text(std::string(max_value_bytes, 'x')).frame(MessageType::set);
   const auto socket = connect_nonblocking({"127.0.0.1", server.port()});
   auto rest = std::as_bytes(std::span(frames));
-  rest = rest.subspan(try_write(socket, rest.first(hello.frame().size())));
+  rest = rest.subspan(tutti::test::try_write(socket, rest.first(hello.frame().size())));
   for (const auto end = current_time() + 5 * timeout / 2; current_time() < end;) {
-    rest = rest.subspan(try_write(socket, rest.first(1)));
+    rest = rest.subspan(tutti::test::try_write(socket, rest.first(1)));
     observer.num_keys();
   }
   EXPECT_TRUE(told.locked([&] { return told.failed.empty(); }));

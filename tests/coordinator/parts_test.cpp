@@ -2,10 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <future>
 #include <random>
 #include <string>
 #include <vector>
 
+#include "coordinator/client_requests.h"
 #include "coordinator/deadlock_judge.h"
 #include "coordinator/frame.h"
 #include "coordinator/gathers.h"
@@ -13,6 +15,7 @@
 #include "coordinator/key_values.h"
 #include "coordinator/messages.h"
 #include "flight/wait_state_text.h"
+#include "tutti/core/error.h"
 
 namespace tutti::coordinator::parts_test {
 namespace {
@@ -89,29 +92,49 @@ TEST(Frames, RandomBodiesDoNotHarmTheJob) {
   EXPECT_EQ(header.tag, 99U);
 }
 
+TEST(ClientRequests, ARequestThatWaitsForKeysKeepsNoAnswersToOthers) {
+  std::promise<void> has_begun;
+  ClientRequests requests([&, calls = 0]() mutable {
+    if (calls++ == 0) has_begun.set_value();
+  });
+  auto waits = std::async(std::launch::async, [&] { requests.call("wait", MessageType::wait, BodyWriter()); });
+  has_begun.get_future().wait();
+  requests.post(MessageType::report, BodyWriter());
+  EXPECT_EQ(requests.lowest_unanswered(), 2U);
+  requests.on_answer({.type = static_cast<std::uint16_t>(MessageType::reply), .tag = 2}, "");
+  EXPECT_EQ(requests.lowest_unanswered(), 3U);
+  requests.end("the test ends", false);
+  EXPECT_THROW(waits.get(), PeerError);
+}
+
 TEST(KeyValues, WaitingRequestsAreReadyWhenAllKeysExist) {
   KeyValues values;
   const RequestId first{.rank = 1, .tag = 5};
   values.wait({.request = first, .keys = {"a", "b"}, .wants_values = true});
   values.wait({.request = {.rank = 2, .tag = 5}, .keys = {"b"}});
-  EXPECT_THAT(values.set("c", ""), IsEmpty());
-  EXPECT_THAT(values.set("a", ""), IsEmpty());
+  values.set("c", "");
+  values.set("a", "");
+  EXPECT_THAT(values.take_ready(), IsEmpty());
   EXPECT_THAT(values.forget({.rank = 2, .tag = 5}), ElementsAre("b"));
   EXPECT_TRUE(values.erase("a"));
-  EXPECT_THAT(values.set("b", ""), IsEmpty()) << "a was erased meanwhile";
-  const auto ready = values.add("a", 1)->ready;
+  values.set("b", "");
+  EXPECT_THAT(values.take_ready(), IsEmpty()) << "a was erased meanwhile";
+  values.add("a", 1);
+  const auto ready = values.take_ready();
   ASSERT_EQ(ready.size(), 1U);
   EXPECT_EQ(ready[0].request, first);
   EXPECT_THAT(ready[0].keys, ElementsAre("a", "b"));
   EXPECT_TRUE(ready[0].wants_values);
-  EXPECT_THAT(values.set("a", ""), IsEmpty()) << "answered once";
+  values.set("a", "");
+  EXPECT_THAT(values.take_ready(), IsEmpty()) << "answered once";
 }
 
 TEST(KeyValues, RequestsOfARankThatHasEndedAreForgotten) {
   KeyValues values;
   values.wait({.request = {.rank = 1, .tag = 5}, .keys = {"a"}});
   values.forget_rank(1);
-  EXPECT_THAT(values.set("a", ""), IsEmpty());
+  values.set("a", "");
+  EXPECT_THAT(values.take_ready(), IsEmpty());
 }
 
 TEST(KeyValues, SumsDoNotOverflow) {

@@ -16,6 +16,7 @@
 #include "coordinator/client.h"
 #include "core/socket.h"
 #include "flight/wait_state_text.h"
+#include "support/socket_bytes.h"
 #include "told.h"
 
 namespace tutti::coordinator::reconnect_test {
@@ -63,9 +64,10 @@ class Router {
   };
   static bool forward(const FileDescriptor& from, const FileDescriptor& to) {
     std::array<std::byte, 4096> bytes;
-    const auto count = try_read(from, bytes);
+    const auto count = tutti::test::try_read(from, bytes);
     if (!count) return false;
-    for (std::size_t done = 0; done < *count;) done += try_write(to, std::span(bytes).first(*count).subspan(done));
+    for (std::size_t done = 0; done < *count;)
+      done += tutti::test::try_write(to, std::span(bytes).first(*count).subspan(done));
     return true;
   }
   static void reset_connection(const FileDescriptor& socket) {
@@ -86,7 +88,7 @@ class Router {
       }
       if (disturbs_) {
         const std::string bytes(64, 'x');
-        for (const auto& pair : pairs) try_write(pair.client, std::as_bytes(std::span(bytes)));
+        for (const auto& pair : pairs) tutti::test::try_write(pair.client, std::as_bytes(std::span(bytes)));
         disturbs_ = false;
       }
       std::erase_if(pairs, [](const Pair& pair) {

@@ -14,6 +14,7 @@
 #include "coordinator/messages.h"
 #include "core/bound_socket.h"
 #include "core/socket.h"
+#include "support/socket_bytes.h"
 #include "told.h"
 #include "tutti/core/error.h"
 
@@ -111,13 +112,6 @@ TEST(CoordinatorRefuses, AnotherJobOnceAllRanksHaveCome) {
   EXPECT_TRUE(told.locked([&] { return told.lost.empty(); }));
 }
 
-TEST(Coordinator, TwoJobsOnOnePortAreAnError) {
-  const Server server(server_options(1));
-  auto options = server_options(1);
-  options.port = server.port();
-  EXPECT_THROW(Server(std::move(options)), std::system_error);
-}
-
 TEST(Coordinator, ClosesItsPortAfterItsLastJob) {
   Server server(server_options(2));
   auto first = std::make_unique<Client>(client_options(server, 0, 2), ClientEvents{});
@@ -125,13 +119,13 @@ TEST(Coordinator, ClosesItsPortAfterItsLastJob) {
   first.reset();
   server.close_when_finished();
   EXPECT_EQ(second->add("the job goes on", 1), 1);
-  auto options = server_options(2);
-  options.port = server.port();
   // Rank 0's next program waits for the next coordinator.
   auto next = std::async(std::launch::async,
                          [&] { return std::make_unique<Client>(client_options(server, 0, 2), ClientEvents{}); });
   second.reset();
   while (!server.has_finished()) std::this_thread::yield();
+  auto options = server_options(2);
+  options.listening = test::listening(server.port());
   Server next_server(std::move(options));
   const auto next_first = next.get();
   next_first->set("of the next job", "1");
@@ -148,27 +142,19 @@ TEST(Coordinator, NothingListensThere) {
               ThrowsMessage<TimeoutError>(HasSubstr("did not accept rank 0 within 50 ms")));
 }
 
-TEST(Coordinator, ServesASocketOfThisUserAnInheritedOneAndIpv6) {
-  const std::string name = "local:tutti test " + std::to_string(::getpid());
+TEST(Coordinator, ServesASocketOfThisUserAndIpv6) {
+  const std::string name = "tutti test " + std::to_string(::getpid());
   auto local = server_options(1);
-  local.host = name;
+  local.listening = listen_local(name);
+  local.is_local = true;
   Server local_server(std::move(local));
   auto options = client_options(local_server, 0, 1);
-  options.host = name;
+  options.host = "local:" + name;
   EXPECT_EQ(Client(options, {}).add("a", 1), 1);
 
-  auto inherited = server_options(1);
-  auto bound = bind_to_loopback(std::nullopt);
-  start_listening(bound);
-  inherited.listening = std::move(bound.fd);
-  Server inheriting_server(std::move(inherited));
-  EXPECT_EQ(inheriting_server.port(), bound.port);
-  EXPECT_EQ(Client(client_options(inheriting_server, 0, 1), {}).add("a", 1), 1);
-
   auto ipv6 = server_options(1);
-  ipv6.host = "::1";
   try {
-    listen_tcp("::1");
+    ipv6.listening = listen_tcp("::1").socket;
   } catch (const std::system_error&) {
     GTEST_SKIP() << "this machine has no IPv6";
   }
@@ -199,7 +185,7 @@ TEST(Coordinator, RandomBytesEndOnlyTheirConnection) {
       const auto socket = connect_nonblocking({"127.0.0.1", server.port()});
       for (std::size_t sent = 0; sent < bytes.size();) {
         try {
-          sent += try_write(socket, std::as_bytes(std::span(bytes)).subspan(sent));
+          sent += tutti::test::try_write(socket, std::as_bytes(std::span(bytes)).subspan(sent));
         } catch (const std::system_error&) {
           break;  // closed already
         }

@@ -5,12 +5,14 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "coordinator/client.h"
 #include "coordinator/server.h"
+#include "core/bound_socket.h"
 
 namespace tutti::coordinator::test {
 
@@ -67,8 +69,16 @@ class Told {
   std::condition_variable changed_;
 };
 
+/// Listens at 127.0.0.1.
+inline FileDescriptor listening(std::optional<std::uint16_t> port = std::nullopt) {
+  auto bound = bind_to_loopback(port);
+  start_listening(bound);
+  return std::move(bound.fd);
+}
+
 inline ServerOptions server_options(int world_size, JobSecretPtr secret = nullptr) {
   ServerOptions options;
+  options.listening = listening();
   options.secret = std::move(secret);
   options.world_size = world_size;
   options.heartbeat_timeout = seconds(20);

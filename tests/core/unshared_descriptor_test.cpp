@@ -9,6 +9,7 @@
 #include <array>
 
 #include "core/socket.h"
+#include "support/socket_bytes.h"
 
 namespace tutti::unshared_descriptor_test {
 namespace {
@@ -22,7 +23,7 @@ FileDescriptor accept_from(const ListeningSocket& listening) {
 bool is_closed_by_peer(const FileDescriptor& socket) {
   pollfd ready{.fd = socket.get(), .events = POLLIN, .revents = 0};
   std::array<std::byte, 1> byte{};
-  return ::poll(&ready, 1, 10'000) == 1 && !try_read(socket, byte);
+  return ::poll(&ready, 1, 10'000) == 1 && !tutti::test::try_read(socket, byte);
 }
 
 TEST(UnsharedDescriptor, AForkedChildDoesNotKeepConnectionsOpen) {

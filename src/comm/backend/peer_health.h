@@ -18,8 +18,6 @@ class PeerHealth {
   /// Throws TransferError if the coordinator has told that ranks exited 1 s ago, or have missed heartbeats for the
   /// heartbeat timeout, or if the coordinator is lost.
   virtual void throw_if_peers_failed() const {}
-  /// Publishes whether this rank is blocked. Returns false if some peer is known not to be blocked.
-  virtual bool set_blocked(bool) noexcept { return true; }
   /// Ends all transfers, on this rank and, as closed connections, on the other ranks. Afterwards no transfer accesses
   /// its memory.
   virtual void close() noexcept = 0;

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "flight/wait_graph.h"
+
 namespace tutti::comm {
 
 using Clock = std::chrono::steady_clock;
@@ -17,14 +19,7 @@ using Deadline = Clock::time_point;
 /// A failed transfer. The communicator converts it to a PeerError or TimeoutError that names the failed ranks.
 class TransferError : public std::exception {
  public:
-  enum class Kind {
-    timeout,
-    connection_closed,
-    process_exited,   ///< the peer's process has exited
-    process_stopped,  ///< the peer's process has been stopped for the heartbeat timeout
-    heartbeat_lost,   ///< the peer's process has missed heartbeats for the heartbeat timeout
-    device_timeout,   ///< a collective on the peer's device has not ended; this rank itself if its own device is late
-  };
+  using Kind = flight::FailureReport::Reason;
 
   TransferError(Kind kind, std::vector<int> peers, std::string detail,
                 std::optional<std::chrono::milliseconds> waited = std::nullopt)
@@ -58,7 +53,7 @@ class FailureBoard {
   /// Whether that process answers within `timeout`.
   virtual bool answers(std::chrono::milliseconds /*timeout*/) { return is_reachable(); }
   /// The rank whose process passes reports on; -1 for none.
-  virtual int owner() const = 0;
+  virtual int owner() const { return -1; }
 };
 
 // Reading shared memory is cheap, so such boards are polled.

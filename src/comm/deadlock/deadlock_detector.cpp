@@ -22,10 +22,9 @@ namespace tutti::comm {
 namespace {
 
 // A poll costs as much as waking a thread, so polls of a running rank are rare. The detector finds a rank blocked at
-// most 1 s after its last call, and its node 0.1 s later.
+// most 1 s after its last call.
 constexpr std::chrono::milliseconds call_poll_interval(400);
 constexpr std::chrono::milliseconds second_poll_delay(200);
-constexpr std::chrono::milliseconds node_poll_interval(100);
 constexpr std::chrono::milliseconds blocked_poll_interval(300);
 // All ranks learn of a deadlock at about the same time.
 constexpr std::chrono::milliseconds deadlock_grace(250);
@@ -148,17 +147,6 @@ class DeadlockDetector::Shared {
     return blocked;
   }
 
-  /// Tells the ranks of this node whether this rank is blocked. Returns false if some rank of it is known not to be.
-  bool broadcast_blocked(bool is_blocked) {
-    for (const auto& communicator : live_communicators()) {
-      if (communicator->global_ranks().size() != static_cast<std::size_t>(options_.size)) continue;
-      bool may_all_be_blocked = true;
-      communicator->with_listener([&](auto& listener) { may_all_be_blocked = listener.set_blocked(is_blocked); });
-      return may_all_be_blocked;
-    }
-    return true;
-  }
-
   /// Returns the deadlocks that were found meanwhile; nullopt if the detector is being destroyed.
   std::optional<std::deque<coordinator::Deadlock>> sleep_for(std::chrono::milliseconds time) {
     std::unique_lock lock(mutex_);
@@ -206,17 +194,12 @@ class DeadlockDetector::Shared {
       }
       if (!blocked) {
         if (std::exchange(statement, Statement::none) != Statement::none) job_->client()->unblocked();
-        if (unchanged_polls >= polls_before_statement) broadcast_blocked(false);
         unchanged_polls = 0;
         continue;
       }
       quiet_time->poll(now);
       if (++unchanged_polls < polls_before_statement) {
         next_poll_delay = second_poll_delay;
-        continue;
-      }
-      if (!broadcast_blocked(true)) {
-        next_poll_delay = node_poll_interval;
         continue;
       }
       const bool agrees =

@@ -20,7 +20,6 @@ namespace tutti::comm {
 
 struct DeadlockDetectorOptions {
   int rank = 0;
-  int size = 0;
   std::chrono::milliseconds timeout{0};  ///< CommunicatorOptions::deadlock_timeout; 0: a deadlock is only logged
 };
 

@@ -92,9 +92,6 @@ class InflightCalls {
   class Listener {
    public:
     virtual ~Listener() = default;
-    /// Publishes whether this rank is blocked. Returns false if some rank is known, without the store, not to be
-    /// blocked.
-    virtual bool set_blocked(bool blocked) noexcept = 0;
     /// Whether the queue thread is about to run a task.
     virtual bool is_starting() const noexcept = 0;
     /// Sets the error text of all failures from now on.
@@ -123,7 +120,6 @@ class InflightCalls {
   };
   Snapshot take_snapshot() const;
   const std::string& communicator() const { return communicator_; }
-  const std::vector<int>& global_ranks() const { return global_ranks_; }
   const std::shared_ptr<CallerThreads>& callers() const { return callers_; }
 
  private:

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <system_error>
+#include <thread>
 
 #include "comm/backend/failure_timeouts.h"
 #include "core/describe.h"
@@ -37,17 +39,6 @@ FailedPeers HeartbeatMonitor::failed_peers() const {
   return failed;
 }
 
-std::shared_ptr<void> HeartbeatMonitor::on_failure(std::function<void()> callback) {
-  const auto call = [this, callback = std::move(callback)] {
-    const auto failed = failed_peers();
-    if (failed.is_coordinator_lost || !failed.ranks.empty() || next_change() != Deadline::max()) callback();
-  };
-  auto subscription =
-      events_->subscribe({.on_failed = [call](const coordinator::FailedRanks&) { call(); }, .on_lost = call});
-  call();
-  return subscription;
-}
-
 // The lowest rank that is not late logs it.
 void HeartbeatMonitor::log_late(const coordinator::FailedRanks& late) const {
   const auto is_late = [&](int rank) { return std::ranges::find(late.ranks, rank) != late.ranks.end(); };
@@ -55,12 +46,17 @@ void HeartbeatMonitor::log_late(const coordinator::FailedRanks& late) const {
   while (is_late(lowest)) ++lowest;
   if (options_.rank != lowest) return;
   const bool is_stopped = late.cause == coordinator::Cause::stopped;
-  Logger(options_.rank)
-      .warning(describe_ranks(late.ranks) + (late.ranks.size() > 1 ? " have" : " has") + " missed heartbeats for " +
-               describe_duration(report_delay) +
-               (is_stopped ? " (SIGSTOP or Ctrl+Z)" : " (host down, or network partition)") +
-               ". This is a failure after " + describe_duration(options_.heartbeat_timeout) +
-               " (CommunicatorOptions::heartbeat_timeout).");
+  const auto text = describe_ranks(late.ranks) + (late.ranks.size() > 1 ? " have" : " has") +
+                    " missed heartbeats for " + describe_duration(report_delay) +
+                    (is_stopped ? " (SIGSTOP or Ctrl+Z)" : " (host down, or network partition)") +
+                    ". This is a failure after " + describe_duration(options_.heartbeat_timeout) +
+                    " (CommunicatorOptions::heartbeat_timeout).";
+  // The calling thread sends the heartbeats, and writing waits while the reader of standard error is stopped.
+  try {
+    std::thread([logger = Logger(options_.rank), text] { logger.warning(text); }).detach();
+  } catch (const std::system_error&) {
+    // As every log line that cannot be written, it is dropped.
+  }
 }
 
 std::vector<int> HeartbeatMonitor::ranks_on_owner_node() const {
@@ -74,7 +70,7 @@ std::vector<int> HeartbeatMonitor::ranks_on_owner_node() const {
 }
 
 void GroupHealth::throw_if_peers_failed() const {
-  if (!monitor_ || !monitor_->has_failed()) return;
+  if (!monitor_ || !monitor_->events()->has_failed()) return;
   const auto failed_peers = monitor_->failed_peers();
   const auto failed = members_among(failed_peers.ranks);
   if (failed.empty() && !failed_peers.is_coordinator_lost) return;
@@ -88,7 +84,7 @@ void GroupHealth::throw_if_peers_failed() const {
 }
 
 std::exception_ptr GroupHealth::failure_of(int member, const std::string& call) const {
-  if (!monitor_ || !monitor_->has_failed()) return nullptr;
+  if (!monitor_ || !monitor_->events()->has_failed()) return nullptr;
   const auto failed_peers = monitor_->failed_peers();
   const auto is_among = [&](const std::vector<int>& global_ranks) {
     return member >= 0 && std::ranges::binary_search(global_ranks, global_ranks_.at(static_cast<std::size_t>(member)));
@@ -105,7 +101,7 @@ std::exception_ptr GroupHealth::failure_of(int member, const std::string& call) 
   }
   if (!failed_peers.is_coordinator_lost) return nullptr;
   return std::make_exception_ptr(
-      PeerError(call + ": " + monitor_->lost_reason().value_or("the coordinator is lost"), {}));
+      PeerError(call + ": " + monitor_->events()->lost_reason().value_or("the coordinator is lost"), {}));
 }
 
 GroupHealth GroupHealth::for_group(const std::vector<int>& members) const {

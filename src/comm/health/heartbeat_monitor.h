@@ -2,7 +2,6 @@
 // The failed ranks of the job, as the coordinator reports them.
 #include <chrono>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,19 +41,8 @@ class HeartbeatMonitor {
   FailedPeers failed_peers() const;
   std::chrono::milliseconds heartbeat_timeout() const { return options_.heartbeat_timeout; }
 
-  /// Whether ranks have failed or exited, or the coordinator was lost.
-  bool has_failed() const { return events_->has_failed(); }
-  /// Whether the rank has exited or left.
-  bool has_ended(int global_rank) const { return events_->has_ended(global_rank); }
-  /// The reason, after the connection to the coordinator was lost.
-  std::optional<std::string> lost_reason() const { return events_->lost_reason(); }
-
-  /// When failed_peers() may change next without a call of on_failure().
-  Deadline next_change() const { return events_->next_change(); }
-
-  /// Calls `callback` from another thread when more peers fail or exit; at once if some have failed. The callback may
-  /// read the monitor, and must not register another. Destroying the returned handle unregisters it.
-  [[nodiscard]] std::shared_ptr<void> on_failure(std::function<void()> callback);
+  /// After which failed_peers() may change; also at their next_change().
+  const std::shared_ptr<JobEvents>& events() const { return events_; }
 
  private:
   void log_late(const coordinator::FailedRanks& late) const;
@@ -78,10 +66,10 @@ class GroupHealth {
   std::exception_ptr failure_of(int member, const std::string& call) const;
   /// Whether the member has exited or left.
   bool has_ended(int member) const {
-    return monitor_ && monitor_->has_ended(global_ranks_.at(static_cast<std::size_t>(member)));
+    return monitor_ && monitor_->events()->has_ended(global_ranks_.at(static_cast<std::size_t>(member)));
   }
-  /// When it may throw next without a call of on_failure(); Deadline::max() if it does not.
-  Deadline next_change() const { return monitor_ ? monitor_->next_change() : Deadline::max(); }
+  /// When it may throw next without a further event; Deadline::max() if it does not.
+  Deadline next_change() const { return monitor_ ? monitor_->events()->next_change() : Deadline::max(); }
 
   const std::shared_ptr<HeartbeatMonitor>& monitor() const { return monitor_; }
   const std::vector<int>& global_ranks() const { return global_ranks_; }

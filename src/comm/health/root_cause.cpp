@@ -19,28 +19,10 @@ FailureReport report_of_peer(const std::string& text, std::size_t size) {
   return report;
 }
 
-FailureReport::Reason reason_of(TransferError::Kind kind) {
-  switch (kind) {
-    case TransferError::Kind::timeout:
-      return FailureReport::Reason::timeout;
-    case TransferError::Kind::process_stopped:
-      return FailureReport::Reason::process_stopped;
-    case TransferError::Kind::heartbeat_lost:
-      return FailureReport::Reason::heartbeat_lost;
-    case TransferError::Kind::process_exited:
-      return FailureReport::Reason::process_exited;
-    case TransferError::Kind::device_timeout:
-      return FailureReport::Reason::device_timeout;
-    case TransferError::Kind::connection_closed:
-      break;
-  }
-  return FailureReport::Reason::connection_closed;
-}
-
 }  // namespace
 
 FailureReport make_report(const TransferError& error, const Operation& operation) {
-  return {.reason = reason_of(error.kind()),
+  return {.reason = error.kind(),
           .operation = operation.number,
           .timeout = error.waited().value_or(operation.timeout),
           .waiting_for = error.peers(),

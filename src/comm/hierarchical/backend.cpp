@@ -60,9 +60,6 @@ class HierarchicalBackend final : public ForwardingBackend {
         node_(std::move(node)),
         groups_(std::move(groups)) {}
 
-  /// Covers the ranks of this node only.
-  bool set_blocked(bool blocked) noexcept override { return node_->set_blocked(blocked); }
-
   std::unique_ptr<PendingAllReduce> start_all_reduce(const Operation& operation, const at::Tensor& flat,
                                                      const std::shared_ptr<const WireCodec>& codec) override {
     const auto location = node_->location_of(flat);

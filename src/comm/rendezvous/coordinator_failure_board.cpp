@@ -1,4 +1,5 @@
 // The failure reports of a group, which the coordinator passes on.
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 
@@ -49,7 +50,11 @@ class CoordinatorFailureBoard final : public FailureBoard {
     }
   }
 
-  int owner() const override { return rendezvous_.coordinator_rank; }
+  int owner() const override {
+    const auto& members = rendezvous_.members;
+    const auto position = std::ranges::find(members, rendezvous_.job->events()->owner());
+    return position == members.end() ? -1 : static_cast<int>(position - members.begin());
+  }
 
  private:
   Rendezvous rendezvous_;

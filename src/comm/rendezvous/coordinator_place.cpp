@@ -7,7 +7,6 @@
 #include <sstream>
 #include <utility>
 
-#include "comm/rendezvous/store_bytes.h"
 #include "coordinator/address.h"
 #include "core/bound_socket.h"
 #include "core/hash.h"
@@ -60,16 +59,6 @@ std::string local_host(const std::string& host) {
   return std::string(local_coordinator_scheme) + "tutti/" + std::to_string(::geteuid()) + "/" + job;
 }
 
-// Rank 0 reaches its own coordinator at the address that the socket is bound to.
-CoordinatorPlace serve(FileDescriptor listening, const JobSecretPtr& secret, const CoordinatorOptions& options) {
-  const auto address = local_address_of(listening.get());
-  return start_coordinator({.host = address.host,
-                            .port = static_cast<std::uint16_t>(address.port),
-                            .listening = std::move(listening),
-                            .secret = secret},
-                           options);
-}
-
 }  // namespace
 
 CoordinatorPlace coordinator_of_job(const Environment& environment, const JobSecretPtr& secret,
@@ -80,7 +69,15 @@ CoordinatorPlace coordinator_of_job(const Environment& environment, const JobSec
     if (!serves) return {.host = host};
     return start_coordinator(listen_for_coordinator(host, nullptr), options);
   }
-  if (serves) return serve(listening_socket(environment), secret, options);
+  if (serves) {
+    auto listening = listening_socket(environment);
+    const auto address = local_address_of(listening.get());  // at which rank 0 reaches its own coordinator
+    return start_coordinator({.host = address.host,
+                              .port = static_cast<std::uint16_t>(address.port),
+                              .listening = std::move(listening),
+                              .secret = secret},
+                             options);
+  }
   return {.host = environment.num_nodes == 1 ? loopback_host : environment.master_addr,
           .port = environment.master_port,
           .secret = secret,
@@ -103,8 +100,8 @@ std::string address_of(const CoordinatorSocket& socket) {
 }
 
 CoordinatorPlace start_coordinator(CoordinatorSocket socket, const CoordinatorOptions& options) {
-  coordinator::ServerOptions server{.host = socket.host,
-                                    .listening = std::move(socket.listening),
+  coordinator::ServerOptions server{.listening = std::move(socket.listening),
+                                    .is_local = coordinator::local_name(socket.host).has_value(),
                                     .secret = socket.secret,
                                     .world_size = options.world_size,
                                     .heartbeat_timeout = options.heartbeat_timeout,
@@ -131,14 +128,14 @@ std::optional<CoordinatorPlace> parse_address(const std::string& address, const 
 CoordinatorPlace coordinator_at_store(c10d::Store& store, const std::string& key, int rank, const std::string& host,
                                       const JobSecretPtr& secret, const CoordinatorOptions& options) {
   if (rank != 0) {
-    auto place = parse_address(as_text(store.get(key)), secret);
+    auto place = parse_address(store.get_to_str(key), secret);
     if (place) return *std::move(place);
     throw PeerError("Unexpected data in the store: another program uses the same store.", {0});
   }
   auto socket = listen_for_coordinator(host, secret);
   const auto address = address_of(socket);
   auto place = start_coordinator(std::move(socket), options);
-  store.set(key, as_bytes(address));
+  store.set(key, address);
   return place;
 }
 

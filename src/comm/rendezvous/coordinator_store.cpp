@@ -1,7 +1,6 @@
 #include "comm/rendezvous/coordinator_store.h"
 
 #include "comm/backend/operation.h"
-#include "comm/rendezvous/store_bytes.h"
 
 namespace tutti::comm {
 namespace {
@@ -9,6 +8,14 @@ namespace {
 // c10d's kNoTimeout waits for ever.
 std::chrono::milliseconds limit_of(std::chrono::milliseconds timeout) {
   return timeout == c10d::Store::kNoTimeout ? longest_timeout : timeout;
+}
+
+std::vector<std::uint8_t> as_bytes(const std::string& text) {
+  return {text.begin(), text.end()};
+}
+
+std::string as_text(const std::vector<std::uint8_t>& bytes) {
+  return {bytes.begin(), bytes.end()};
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
 #include "comm/rendezvous/job_connection.h"
 
+#include <unistd.h>
+
 #include <map>
 #include <mutex>
 #include <utility>
@@ -48,9 +50,10 @@ struct ProcessConnection {
 std::shared_ptr<ProcessConnection> entry_called(const std::string& name) {
   LingeringServers::of_process();  // outlives the connections
   static std::mutex mutex;
-  static std::map<std::string, std::shared_ptr<ProcessConnection>> entries;
+  // A forked child has copies of its parent's entries, whose connections no thread serves.
+  static std::map<std::pair<pid_t, std::string>, std::shared_ptr<ProcessConnection>> entries;
   const std::lock_guard lock(mutex);
-  auto& entry = entries[name];
+  auto& entry = entries[{::getpid(), name}];
   if (!entry) entry = std::make_shared<ProcessConnection>();
   return entry;
 }

@@ -41,7 +41,6 @@ Rendezvous rendezvous_at(std::shared_ptr<JobConnection> job, const std::string& 
                          const CoordinatorOptions& options) {
   const auto store = c10::make_intrusive<CoordinatorStore>(job->client(), options.connect_timeout);
   return {.store = c10::make_intrusive<c10d::PrefixStore>(group, store),
-          .coordinator_rank = job->events()->owner(),
           .job = std::move(job),
           .group = group,
           .members = all_ranks(options.world_size)};
@@ -136,10 +135,8 @@ std::vector<std::string> gather(const Rendezvous& rendezvous, const std::string&
         log_absent(absent, rank, timeout);
       }
     } catch (const PeerError& lost) {
-      const int owner = rendezvous.coordinator_rank;
-      if (rendezvous.job->events()->lost_reason()) {
-        throw PeerError(lost.what(), owner < 0 ? std::vector<int>() : std::vector<int>{owner});
-      }
+      const auto& events = *rendezvous.job->events();
+      if (events.lost_reason()) throw PeerError(lost.what(), group_ranks({events.owner()}));
       if (client.check({outcome_key}, outcome_timeout)) {
         throw_absent(client.get({outcome_key}, outcome_timeout).front(), rank, size, timeout);
       }
@@ -225,9 +222,7 @@ void wait_for_rank_zero(c10d::Store& store, const std::string& key, milliseconds
 }  // namespace
 
 Rendezvous rendezvous_of_group(const Rendezvous& rendezvous, const std::string& name, const std::vector<int>& members) {
-  const auto position = std::ranges::find(members, rendezvous.coordinator_rank);
   Rendezvous group{.store = c10::make_intrusive<c10d::PrefixStore>(name, rendezvous.store),
-                   .coordinator_rank = position == members.end() ? -1 : static_cast<int>(position - members.begin()),
                    .job = rendezvous.job,
                    .group = rendezvous.group + "/" + name};
   for (const int member : members) group.members.push_back(rendezvous.members.at(static_cast<std::size_t>(member)));

@@ -35,7 +35,6 @@ class ShmBackend final : public ForwardingBackend {
   void all_to_all_v(const Operation& operation, const std::vector<at::Tensor>& outputs,
                     const std::vector<at::Tensor>& inputs, std::size_t longest) override;
   bool peer_exited(int rank) const override { return node_->peer_exited(rank); }
-  bool set_blocked(bool blocked) noexcept override { return node_->set_blocked(blocked); }
 
   at::Tensor allocate(const Operation& operation, std::int64_t bytes, at::Device device) override;
   std::shared_ptr<Backend> split(const std::vector<int>& members, const std::string& name,

@@ -37,7 +37,6 @@ class ShmFailureBoard final : public FailureBoard {
     }
     return closed;
   }
-  int owner() const override { return -1; }
 
  private:
   std::shared_ptr<NodeState> node_;

@@ -275,15 +275,6 @@ void NodeState::log_stopped_peer(int peer, const Operation& operation, Deadline 
                describe_duration(heartbeat_timeout_) + " (CommunicatorOptions::heartbeat_timeout).");
 }
 
-bool NodeState::set_blocked(bool blocked) const noexcept {
-  local().blocked.store(blocked);
-  for (int rank = 0; rank < size(); ++rank) {
-    // A rank that has closed the communicator does not update `blocked` any more.
-    if (!of(rank).blocked.load() && !of(rank).closed.load()) return false;
-  }
-  return true;
-}
-
 void NodeState::close() noexcept {
   local().closed.store(true);
 }

@@ -81,7 +81,6 @@ struct RankState {
   alignas(64) SequenceCounter chunks_reduced;
   alignas(64) SequenceCounter chunks_read;
   alignas(64) std::atomic<bool> closed;  // the rank has closed the communicator
-  std::atomic<bool> blocked;             // see PeerHealth::set_blocked
   std::atomic<bool> stop_logged;         // a waiting rank has logged that this rank's process is stopped
   alignas(64) LastOperation last_operation;
   alignas(64) std::atomic<std::uint32_t> failure_message_length;  // 0 before the rank publishes a failure report
@@ -128,9 +127,6 @@ class NodeState {
   bool peer_exited(int rank) const {
     return of(rank).closed.load() || processes_[rank].state() == ProcessState::exited;
   }
-
-  /// See PeerHealth.
-  bool set_blocked(bool blocked) const noexcept;
 
   void close() noexcept;
 

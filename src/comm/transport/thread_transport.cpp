@@ -152,7 +152,6 @@ class ThreadFailureBoard final : public FailureBoard {
 
   void publish(int rank, const std::string& text) override { hub_->publish(rank, text); }
   std::vector<std::optional<std::string>> read() override { return hub_->failure_reports(); }
-  int owner() const override { return -1; }
 
  private:
   std::shared_ptr<ThreadHub> hub_;

@@ -1,29 +1,26 @@
 #include "comm/transport/transport.h"
 
-#include <algorithm>
+#include <set>
 
 namespace tutti::comm {
 
 void wait_all(Transfers& transfers, Deadline deadline) {
-  std::optional<TransferError> first;
-  std::vector<int> late;
+  std::set<int> late;
+  std::string detail;
   for (auto& transfer : transfers) {
     try {
       transfer->wait(deadline);
     } catch (const TransferError& error) {
-      if (error.kind() == TransferError::Kind::timeout) {
-        late.push_back(transfer->peer());
-      } else if (!first) {
-        throw;
+      if (error.kind() != TransferError::Kind::timeout) {
+        if (late.empty()) throw;
+        continue;
       }
-      if (!first) first = error;
+      if (late.empty()) detail = error.what();
+      late.insert(transfer->peer());
     }
   }
   transfers.clear();
-  if (!first) return;
-  std::sort(late.begin(), late.end());
-  late.erase(std::unique(late.begin(), late.end()), late.end());
-  throw TransferError(first->kind(), std::move(late), first->what());
+  if (!late.empty()) throw TransferError(TransferError::Kind::timeout, {late.begin(), late.end()}, detail);
 }
 
 }  // namespace tutti::comm

@@ -26,8 +26,11 @@
 
 #include "comm/backend/failure_timeouts.h"
 #include "comm/deadlock/inflight_calls.h"
+#include "comm/rendezvous/job_connection.h"
 #include "comm/shm/segment.h"
 #include "comm/shm/stopped_timer.h"
+#include "core/in_this_process.h"
+#include "core/socket.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm::process_test {
@@ -244,6 +247,26 @@ TEST(CallerThreads, AForkedChildRecordsItsThread) {
     const CallerThreads::Task task(threads);
     return threads->running() == std::set<pid_t>{::getpid()};
   }));
+}
+
+// No thread of the child serves the connection of its parent.
+TEST(ProcessConnection, AForkedChildMakesItsOwn) {
+  const coordinator::Server server(
+      {.listening = listen_tcp(loopback_host).socket, .linger = std::chrono::milliseconds(0)});
+  const coordinator::ClientOptions options{.port = server.port(),
+                                           .connect_timeout = std::chrono::seconds(20),
+                                           .heartbeat_timeout = std::chrono::seconds(20)};
+  const auto make = [&] { return make_shared_in_this_process<JobConnection>(nullptr, options, -1); };
+  const auto connection = process_connection("test", make);
+  EXPECT_TRUE(holds_in_child([] {
+    bool is_made = false;
+    process_connection("test", [&] {
+      is_made = true;
+      return std::shared_ptr<JobConnection>();
+    });
+    return is_made;
+  }));
+  EXPECT_EQ(process_connection("test", make), connection);
 }
 
 /// `address` as another process with the same PID would send it.

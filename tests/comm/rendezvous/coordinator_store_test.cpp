@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "coordinator/server.h"
+#include "core/socket.h"
 
 namespace tutti::comm::coordinator_store_test {
 namespace {
@@ -29,7 +30,8 @@ class Job {
     return std::make_shared<coordinator::Client>(options, coordinator::ClientEvents{});
   }
 
-  coordinator::Server server_{{.world_size = 2, .heartbeat_timeout = 60s}};
+  coordinator::Server server_{
+      {.listening = listen_tcp(loopback_host).socket, .world_size = 2, .heartbeat_timeout = 60s}};
   std::shared_ptr<coordinator::Client> first_ = client(0);
   std::shared_ptr<coordinator::Client> second_ = client(1);
 };

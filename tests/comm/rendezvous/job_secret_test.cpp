@@ -14,6 +14,7 @@
 #include "core/socket.h"
 #include "support/listening.h"
 #include "support/ranks.h"
+#include "support/socket_bytes.h"
 #include "tutti/comm/communicator.h"
 #include "tutti/core/error.h"
 
@@ -112,7 +113,7 @@ void scan(int port, std::list<FileDescriptor>& clients) {
     pollfd ready{.fd = clients.back().get(), .events = POLLOUT, .revents = 0};
     ASSERT_EQ(::poll(&ready, 1, 10'000), 1);
     const std::string words(static_cast<std::size_t>(i / 2) * 500, '\xff');
-    try_write(clients.back(), std::as_bytes(std::span(words)));
+    test::try_write(clients.back(), std::as_bytes(std::span(words)));
   }
 }
 
@@ -208,7 +209,7 @@ TEST(Secret, AnUnauthenticatedServerAtTheAgentsStoreIsDetected) {
     const auto caller = try_accept(false_server.socket);
     ASSERT_TRUE(caller);
     const std::string words(1000, 'x');
-    try_write(*caller, std::as_bytes(std::span(words)));
+    test::try_write(*caller, std::as_bytes(std::span(words)));
     ready.fd = caller->get();
     ::poll(&ready, 1, 50'000);
   });

@@ -1,15 +1,5 @@
 #pragma once
-// A connection between two ranks: how it is made, and how its bytes are read.
-//
-//   the initiator                           the acceptor
-//   connects
-//   the handshake of TLS, if the job has a secret
-//   Hello
-//                                           Verdict
-//   frames                                  frames
-//
-// The handshake proves the secret in both directions. TLS also carries Hello and Verdict, and with encryption the
-// frames.
+// A connection between two ranks: how it is made (docs/wire_format.md, "Connecting"), and how its bytes are read.
 #include <sys/types.h>
 #include <sys/uio.h>
 

@@ -90,7 +90,7 @@ bool EventLoop::greet(Lock& lock, const ConnectionPtr& connection, Effects& effe
       case Connection::Greeting::pending:
         return false;
       case Connection::Greeting::hello:
-        if (!accept_hello(connection)) return false;
+        accept_hello(connection);
         break;
       case Connection::Greeting::open:
         break;
@@ -113,7 +113,9 @@ bool EventLoop::greet(Lock& lock, const ConnectionPtr& connection, Effects& effe
     peer.state = Peer::State::open;
     peer.was_open = true;
     changed_.notify_all();
-    for (const auto& [channel, closed] : matcher_.closed_channels()) announce_closed(closed, connection->rank());
+    for (const auto& [channel, closed] : matcher_.closed_channels()) {
+      if (closed.concerns(connection->rank())) peer.outbox.add({.kind = FrameHeader::Kind::close, .channel = channel});
+    }
     flush(lock, connection->rank(), effects);
     return true;
   }
@@ -122,23 +124,16 @@ bool EventLoop::greet(Lock& lock, const ConnectionPtr& connection, Effects& effe
   return false;
 }
 
-/// Returns false where the connection is not used. Throws std::system_error.
-bool EventLoop::accept_hello(const ConnectionPtr& connection) {
-  const auto refuse = [&] {
-    drop(connection);
-    return false;
-  };
+/// A connection that is not used is not open afterwards. Throws std::system_error.
+void EventLoop::accept_hello(const ConnectionPtr& connection) {
   const Hello& hello = connection->hello();
   const bool is_rank = hello.rank >= 0 && std::cmp_less(hello.rank, addresses_.size()) && hello.rank != rank_;
-  if (hello.nonce != nonce_ || !is_rank) return refuse();
+  if (hello.nonce != nonce_ || !is_rank) return;
   const int rank = static_cast<int>(hello.rank);
   Peer& peer = peers_[rank];
-  if (peer.state == Peer::State::open || peer.state == Peer::State::failed) return refuse();
+  if (peer.state == Peer::State::open || peer.state == Peer::State::failed) return;
   if (peer.state == Peer::State::connecting) {
-    if (rank_ < rank) {
-      connection->answer(Verdict::duplicate);
-      return refuse();
-    }
+    if (rank_ < rank) return connection->answer(Verdict::duplicate);
     drop(std::exchange(peer.connection, nullptr));
   }
   peer.connection = connection;
@@ -146,7 +141,6 @@ bool EventLoop::accept_hello(const ConnectionPtr& connection) {
   connection->set_rank(rank);
   std::erase(pending_, connection);
   connection->answer(Verdict::accepted);
-  return true;
 }
 
 void EventLoop::read(Lock& lock, const ConnectionPtr& connection, Effects& effects) {
@@ -214,31 +208,24 @@ void EventLoop::accept_connections() {
       if (errno == EMFILE || errno == ENFILE) accept_after_ = Clock::now() + accept_retry_delay;
       return;
     }
+    ConnectionPtr connection;
     try {
-      auto connection = std::make_shared<Connection>(std::move(*socket), security_, Clock::now());
+      connection = std::make_shared<Connection>(*std::move(socket), security_, Clock::now());
       sockets_.watch(connection->descriptor(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
       pending_.push_back(connection);
-      connections_.emplace(connection->descriptor(), std::move(connection));
-    } catch (const std::system_error&) {
-      // No memory for it: the client finds its connection closed.
+      connections_.emplace(connection->descriptor(), connection);
+    } catch (const std::exception&) {  // no memory: the client finds its connection closed
+      if (connection) drop(connection);
     }
   }
 }
 
-std::vector<Deadline> EventLoop::pending_since() const {
-  std::vector<Deadline> since;
-  for (const auto& connection : pending_) since.push_back(connection->since());
-  return since;
-}
-
 void EventLoop::limit_pending() {
-  if (const auto count = PendingLimit::to_evict(pending_since(), Clock::now()); count > 0) {
-    const std::vector<ConnectionPtr> evicted(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(count));
-    for (const auto& connection : evicted) drop(connection);
+  for (auto count = PendingLimit::to_evict(pending_, Clock::now(), &Connection::since); count > 0; --count) {
+    drop(ConnectionPtr(pending_.front()));
   }
-  const bool accept = PendingLimit::has_capacity(pending_.size()) && Clock::now() >= accept_after_;
-  if (accept == std::exchange(accepting_, accept)) return;
-  sockets_.watch(listening_.socket.get(), accept ? std::uint32_t{EPOLLIN} : 0);
+  const bool accepts = PendingLimit::has_capacity(pending_.size()) && Clock::now() >= accept_after_;
+  sockets_.watch(listening_.socket.get(), accepts ? std::uint32_t{EPOLLIN} : 0);
 }
 
 void EventLoop::expire(Effects& effects) {
@@ -305,8 +292,7 @@ std::chrono::milliseconds EventLoop::time_to_wait() const {
   if (!timed_.empty()) next = std::min(next, next_timer_);
   if (close_deadline_) next = std::min(next, *close_deadline_);
   if (accept_after_ > now) next = std::min(next, accept_after_);
-  if (const auto since = pending_since(); !since.empty())
-    next = std::min(next, since.front() + PendingLimit::timeout_for(since.size()));
+  if (!pending_.empty()) next = std::min(next, pending_.front()->since() + PendingLimit::timeout_for(pending_.size()));
   return std::chrono::ceil<std::chrono::milliseconds>(next - now);
 }
 

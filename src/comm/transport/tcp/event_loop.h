@@ -95,7 +95,6 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   void flush(Lock& lock, int rank, Effects& effects);
   void fail_peer(int rank, Outcome::Kind reason, Effects& effects);
   void fail_outbox(Peer& peer, Effects& effects);
-  void announce_closed(const ClosedChannel& closed, int rank);
   void drop(const ConnectionPtr& connection);
   Removal remove(const Message& message);
   void resume_paused();
@@ -114,14 +113,13 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   void handle_events(Lock& lock, std::chrono::milliseconds timeout);
   void handle(Lock& lock, const ConnectionPtr& connection, std::uint32_t events);
   bool greet(Lock& lock, const ConnectionPtr& connection, Effects& effects);
-  bool accept_hello(const ConnectionPtr& connection);
+  void accept_hello(const ConnectionPtr& connection);
   void read(Lock& lock, const ConnectionPtr& connection, Effects& effects);
   bool process_frames(Lock& lock, Connection& connection, Effects& effects);
   void accept_connections();
 
   // The loop's thread.
   void limit_pending();
-  std::vector<Deadline> pending_since() const;
   void expire(Effects& effects);
   bool is_finished();
   std::chrono::milliseconds time_to_wait() const;
@@ -150,8 +148,7 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   std::set<int> to_flush_;
   std::set<MessagePtr> timed_;  // messages with a deadline
   Deadline next_timer_{};
-  int copying_ = 0;  // threads that copy received bytes
-  bool accepting_ = true;
+  int copying_ = 0;          // threads that copy received bytes
   Deadline accept_after_{};  // later than now after an accept for which there was no descriptor
   bool stopping_ = false;
   bool drop_pending_ = false;

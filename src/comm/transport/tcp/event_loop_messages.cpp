@@ -98,16 +98,13 @@ Removal EventLoop::remove(const Message& message) {
   if (matcher_.remove(message)) return Removal::removed;
   for (const auto& [descriptor, connection] : connections_) {
     Body& body = connection->body;
-    if (body.receive.get() == &message) {
+    if (body.destination.receiver().get() != &message) continue;
+    if (!body.destination.unexpected) {
       if (connection->is_reading) return Removal::busy;
-      body.receive = nullptr;
       body.to = nullptr;
-      return Removal::removed;
     }
-    if (body.unexpected && body.unexpected->receive.get() == &message) {
-      body.unexpected->receive = nullptr;
-      return Removal::removed;
-    }
+    body.destination.receiver() = nullptr;
+    return Removal::removed;
   }
   return Removal::absent;
 }
@@ -120,19 +117,15 @@ void EventLoop::close_channel(const ClosedChannel& closed, bool cancel_sends) {
   if (!matcher_.close_channel(closed, effects)) return;
   std::vector<MessagePtr> begun;
   const auto in_channel = [&](const Message& message) { return message.channel == closed.channel; };
-  for (const int member : closed.members) {
-    const auto peer = peers_.find(member);
-    if (peer == peers_.end()) continue;
-    for (auto& message : peer->second.outbox.messages(in_channel)) {
+  for (auto& [rank, peer] : peers_) {
+    for (auto& message : peer.outbox.messages(in_channel)) {
       // A send that goes on must not keep the communicator, which has references to this endpoint.
       if (!cancel_sends) released.push_back(std::exchange(message->is_peer_gone, nullptr));
       if (cancel_sends) begun.push_back(std::move(message));
     }
-    if (peer->second.connection && peer->second.connection->body.header.channel == closed.channel) {
-      const Body& body = peer->second.connection->body;
-      for (const auto& receive : {body.receive, body.unexpected ? body.unexpected->receive : nullptr}) {
-        if (receive) begun.push_back(receive);
-      }
+    if (peer.connection && peer.connection->body.header.channel == closed.channel) {
+      const auto& receive = peer.connection->body.destination.receiver();
+      if (receive) begun.push_back(receive);
     }
   }
   for (const auto& message : begun) {
@@ -140,20 +133,14 @@ void EventLoop::close_channel(const ClosedChannel& closed, bool cancel_sends) {
     for (; removal == Removal::busy; removal = remove(*message)) changed_.wait(lock);
     if (removal == Removal::removed) effects.complete(message, outcome);
   }
-  for (const int member : closed.members) {
-    const auto peer = peers_.find(member);
-    if (peer == peers_.end() || peer->second.state != Peer::State::open) continue;
-    announce_closed(closed, member);
-    flush(lock, member, effects);
+  for (auto& [rank, peer] : peers_) {
+    if (peer.state != Peer::State::open || !closed.concerns(rank)) continue;
+    peer.outbox.add({.kind = FrameHeader::Kind::close, .channel = closed.channel});
+    flush(lock, rank, effects);
   }
   changed_.wait(lock, [&] { return copying_ == 0; });
   resume_paused();
   apply(lock, effects);
-}
-
-void EventLoop::announce_closed(const ClosedChannel& closed, int rank) {
-  if (std::ranges::find(closed.members, rank) == closed.members.end()) return;
-  peers_.at(rank).outbox.add({.kind = FrameHeader::Kind::close, .channel = closed.channel});
 }
 
 void EventLoop::contact(int rank, Effects& effects) {
@@ -212,7 +199,7 @@ void EventLoop::fail_peer(int rank, Outcome::Kind reason, Effects& effects) {
 void EventLoop::fail_outbox(Peer& peer, Effects& effects) {
   if (peer.outbox.is_writing()) return;
   for (auto& message : peer.outbox.messages([](const Message&) { return true; }))
-    effects.complete(std::move(message), {.kind = peer.failure, .failure = nullptr});
+    effects.complete(std::move(message), {.kind = peer.failure});
   peer.outbox.clear();
 }
 

@@ -22,7 +22,7 @@ class GroupEndpoint {
   void receive(RequestPtr request);
   /// Receives end with `failure`, later ones too; sends go on unless `cancel_sends`.
   void close(const std::exception_ptr& failure, bool cancel_sends) noexcept {
-    endpoint_->close_channel({channel_, global_ranks(), failure}, cancel_sends);
+    endpoint_->close_channel({channel_, bits_of(global_ranks()), failure}, cancel_sends);
   }
   /// The members' ranks in the job.
   const std::vector<int>& global_ranks() const { return health_->global_ranks(); }

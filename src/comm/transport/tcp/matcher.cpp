@@ -14,7 +14,7 @@ bool matches(const Message& receive, int source, std::uint64_t tag) {
 
 /// The copy is for the endpoint, which makes it without its mutex.
 void deliver(UnexpectedMessage& unexpected, Effects& effects) {
-  const Outcome outcome{.source = unexpected.source, .failure = nullptr};
+  const Outcome outcome{.source = unexpected.source};
   effects.completions.push_back({std::move(unexpected.receive), outcome, std::move(unexpected.memory)});
 }
 
@@ -25,9 +25,8 @@ Outcome Matcher::end_reason(std::uint64_t channel, int rank) const {
     return {.kind = Outcome::Kind::closed, .failure = closed->second.failure};
   const auto found = channels_.find(channel);
   if (found != channels_.end() && found->second.closed_by.contains(rank))
-    return {.kind = Outcome::Kind::closed_by_peer, .failure = nullptr};
-  if (const auto gone = disconnected_.find(rank); gone != disconnected_.end())
-    return {.kind = gone->second, .failure = nullptr};
+    return {.kind = Outcome::Kind::closed_by_peer};
+  if (const auto gone = disconnected_.find(rank); gone != disconnected_.end()) return {.kind = gone->second};
   return {};
 }
 
@@ -40,8 +39,8 @@ void Matcher::receive(MessagePtr message, Effects& effects) {
       const auto taken = *found;
       unexpected.erase(found);
       release(*taken);
-      const FrameHeader header{.channel = message->channel, .tag = taken->tag, .bytes = taken->bytes, .id = taken->id};
-      if (taken->id != 0) return pull(header, taken->source, std::move(message), effects);
+      if (taken->id != 0)
+        return pull({.bytes = taken->bytes, .id = taken->id}, taken->source, std::move(message), effects);
       if (!fits(message, taken->source, taken->bytes, effects)) return;
       taken->receive = std::move(message);
       if (taken->complete) deliver(*taken, effects);
@@ -88,21 +87,16 @@ void Matcher::on_message(const FrameHeader& header, int from, Body& body, Effect
   if (closed_channels_.contains(header.channel)) return;
   if (auto receive = take_receive(header.channel, from, header.tag)) {
     if (!fits(receive, from, header.bytes, effects)) return;
-    body.to = receive->memory.data();
-    body.receive = std::move(receive);
-    return;
+    body.destination.receive = std::move(receive);
+  } else {
+    body.destination.unexpected = add_unexpected(header, from, true);
   }
-  body.unexpected = add_unexpected(header, from, true);
-  body.to = body.unexpected->memory.get();
+  body.to = body.destination.memory();
 }
 
 void Matcher::on_announce(const FrameHeader& header, int from, Effects& effects) {
   if (closed_channels_.contains(header.channel)) {
-    return effects.reply(from, {.kind = FrameKind::refuse,
-                                .channel = header.channel,
-                                .tag = header.tag,
-                                .bytes = FrameHeader::channel_closed,
-                                .id = header.id});
+    return effects.reply(from, {.kind = FrameKind::refuse, .bytes = FrameHeader::channel_closed, .id = header.id});
   }
   if (auto receive = take_receive(header.channel, from, header.tag))
     return pull(header, from, std::move(receive), effects);
@@ -112,7 +106,7 @@ void Matcher::on_announce(const FrameHeader& header, int from, Effects& effects)
     return;
   }
   pulled_[{from, header.id}].unexpected = add_unexpected(header, from, true);
-  effects.reply(from, {.kind = FrameKind::pull, .channel = header.channel, .tag = header.tag, .id = header.id});
+  effects.reply(from, {.kind = FrameKind::pull, .id = header.id});
 }
 
 std::shared_ptr<UnexpectedMessage> Matcher::add_unexpected(const FrameHeader& header, int from, bool with_memory) {
@@ -130,7 +124,7 @@ std::shared_ptr<UnexpectedMessage> Matcher::add_unexpected(const FrameHeader& he
 }
 
 void Matcher::pull(const FrameHeader& header, int from, MessagePtr receive, Effects& effects) {
-  FrameHeader reply{.kind = FrameKind::pull, .channel = header.channel, .tag = header.tag, .id = header.id};
+  FrameHeader reply{.kind = FrameKind::pull, .id = header.id};
   const auto expected = receive->memory.size();
   if (fits(receive, from, header.bytes, effects)) {
     pulled_[{from, header.id}].receive = std::move(receive);
@@ -144,15 +138,12 @@ void Matcher::pull(const FrameHeader& header, int from, MessagePtr receive, Effe
 bool Matcher::on_payload(const FrameHeader& header, int from, Body& body) {
   const auto found = pulled_.find({from, header.id});
   if (found == pulled_.end()) return false;
-  body.receive = std::move(found->second.receive);
-  body.unexpected = std::move(found->second.unexpected);
+  body.destination = std::move(found->second);
   pulled_.erase(found);
-  const auto expected = body.receive      ? body.receive->memory.size()
-                        : body.unexpected ? body.unexpected->bytes
-                                          : header.bytes;
+  const auto& [receive, unexpected] = body.destination;
+  const auto expected = receive ? receive->memory.size() : unexpected ? unexpected->bytes : header.bytes;
   if (expected != header.bytes) return false;
-  if (body.receive) body.to = body.receive->memory.data();
-  if (body.unexpected) body.to = body.unexpected->memory.get();
+  body.to = body.destination.memory();
   return true;
 }
 
@@ -160,7 +151,7 @@ void Matcher::on_withdraw(const FrameHeader& header, int from, Effects& effects)
   std::shared_ptr<UnexpectedMessage> withdrawn;
   if (const auto found = pulled_.find({from, header.id}); found != pulled_.end()) {
     if (auto receive = std::move(found->second.receiver()))
-      effects.complete(std::move(receive), {.kind = Outcome::Kind::withdrawn, .failure = nullptr});
+      effects.complete(std::move(receive), {.kind = Outcome::Kind::withdrawn});
     withdrawn = std::move(found->second.unexpected);
     pulled_.erase(found);
     if (!withdrawn) return;
@@ -182,11 +173,12 @@ void Matcher::on_close(std::uint64_t channel, int from, Effects& effects) {
 }
 
 void Matcher::on_body(Body& body, int from, Effects& effects) {
-  if (body.receive) {
-    effects.complete(std::move(body.receive), {.source = from, .failure = nullptr});
-  } else if (body.unexpected) {
-    body.unexpected->complete = true;
-    if (body.unexpected->receive) deliver(*body.unexpected, effects);
+  auto& [receive, unexpected] = body.destination;
+  if (receive) {
+    effects.complete(std::move(receive), {.source = from});
+  } else if (unexpected) {
+    unexpected->complete = true;
+    if (unexpected->receive) deliver(*unexpected, effects);
   }
   body = {};
 }
@@ -194,10 +186,9 @@ void Matcher::on_body(Body& body, int from, Effects& effects) {
 void Matcher::on_disconnect(int from, Body& body, Outcome::Kind reason, Effects& effects) {
   disconnected_.emplace(from, reason);
   const auto fail = [&](MessagePtr receive) {
-    if (receive) effects.complete(std::move(receive), {.kind = reason, .failure = nullptr});
+    if (receive) effects.complete(std::move(receive), {.kind = reason});
   };
-  fail(std::move(body.receive));
-  if (body.unexpected) fail(std::move(body.unexpected->receive));
+  fail(std::move(body.destination.receiver()));
   for (auto& [id, channel] : channels_) {
     fail_receives(channel, from, reason, effects);
     std::erase_if(channel.unexpected, [&](const auto& one) {
@@ -240,11 +231,8 @@ bool Matcher::close_channel(const ClosedChannel& closed, Effects& effects) {
   for (const auto& unexpected : found->second.unexpected) {
     release(*unexpected);
     if (unexpected->id == 0) continue;
-    effects.reply(unexpected->source, {.kind = FrameKind::refuse,
-                                       .channel = channel,
-                                       .tag = unexpected->tag,
-                                       .bytes = FrameHeader::channel_closed,
-                                       .id = unexpected->id});
+    effects.reply(unexpected->source,
+                  {.kind = FrameKind::refuse, .bytes = FrameHeader::channel_closed, .id = unexpected->id});
   }
   channels_.erase(found);
   return true;
@@ -264,14 +252,14 @@ MessagePtr Matcher::take_receive(std::uint64_t channel, int from, std::uint64_t 
 /// A receive that does not fit ends, and its message is discarded.
 bool Matcher::fits(const MessagePtr& receive, int from, std::uint64_t bytes, Effects& effects) const {
   if (receive->memory.size() == bytes) return true;
-  effects.complete(receive, {.kind = Outcome::Kind::mismatch, .source = from, .bytes = bytes, .failure = nullptr});
+  effects.complete(receive, {.kind = Outcome::Kind::mismatch, .source = from, .bytes = bytes});
   return false;
 }
 
 void Matcher::fail_receives(Channel& channel, int from, Outcome::Kind reason, Effects& effects) {
   std::erase_if(channel.receives, [&](MessagePtr& receive) {
     if (receive->rank != from) return false;
-    effects.complete(std::move(receive), {.kind = reason, .failure = nullptr});
+    effects.complete(std::move(receive), {.kind = reason});
     return true;
   });
 }

@@ -28,13 +28,23 @@ struct UnexpectedMessage {
   MessagePtr receive{};  ///< the receive that matches, while the bytes are still being read
 };
 
+/// What takes the bytes of a message: a receive or an unexpected message; nothing if that was removed.
+struct Destination {
+  MessagePtr receive{};
+  std::shared_ptr<UnexpectedMessage> unexpected{};
+
+  MessagePtr& receiver() { return unexpected ? unexpected->receive : receive; }
+  std::byte* memory() const {
+    return unexpected ? unexpected->memory.get() : receive ? receive->memory.data() : nullptr;
+  }
+};
+
 /// The bytes behind a frame header that are being read.
 struct Body {
   FrameHeader header;
   std::byte* to = nullptr;  ///< where the next bytes go; null for bytes to discard
   std::uint64_t left = 0;
-  MessagePtr receive{};                             ///< whose memory it is
-  std::shared_ptr<UnexpectedMessage> unexpected{};  ///< or the message whose memory it is
+  Destination destination{};  ///< whose memory it is
 };
 
 /// Call with the endpoint's mutex held.
@@ -71,13 +81,6 @@ class Matcher {
     std::deque<std::shared_ptr<UnexpectedMessage>> unexpected;
     std::set<int> closed_by;
   };
-  /// What takes the bytes of a pulled message; nothing if that was removed.
-  struct Pulled {
-    MessagePtr receive{};
-    std::shared_ptr<UnexpectedMessage> unexpected{};
-
-    MessagePtr& receiver() { return unexpected ? unexpected->receive : receive; }
-  };
 
   void on_message(const FrameHeader& header, int from, Body& body, Effects& effects);
   void on_announce(const FrameHeader& header, int from, Effects& effects);
@@ -101,8 +104,8 @@ class Matcher {
   std::uint64_t unexpected_bytes_ = 0;
   std::unordered_map<std::uint64_t, Channel> channels_;
   std::unordered_map<std::uint64_t, ClosedChannel> closed_channels_;
-  std::map<int, Outcome::Kind> disconnected_;               // by rank
-  std::map<std::pair<int, std::uint64_t>, Pulled> pulled_;  // by sender and id
+  std::map<int, Outcome::Kind> disconnected_;                    // by rank
+  std::map<std::pair<int, std::uint64_t>, Destination> pulled_;  // by sender and id
 };
 
 }  // namespace tutti::comm

@@ -1,5 +1,6 @@
 #pragma once
 // A message that a rank sends or receives, as the endpoint sees it.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
@@ -33,9 +34,9 @@ struct Outcome {
     not_sent,           ///< the endpoint was destroyed before
   };
   Kind kind = Kind::completed;
-  int source = any_source;     ///< rank in the job; of a receive that has completed
-  std::uint64_t bytes = 0;     ///< of the peer's message, for `mismatch`
-  std::exception_ptr failure;  ///< for `closed`, where it may be null, and for `peer_failed`
+  int source = any_source;       ///< rank in the job; of a receive that has completed
+  std::uint64_t bytes = 0;       ///< of the peer's message, for `mismatch`
+  std::exception_ptr failure{};  ///< for `closed`, where it may be null, and for `peer_failed`
 };
 
 /// Ranks are those in the job.
@@ -61,11 +62,24 @@ struct Message {
 };
 using MessagePtr = std::shared_ptr<Message>;
 
+/// Kept until the process exits, because ranks may connect at any time: a bit for each rank.
 struct ClosedChannel {
   std::uint64_t channel = 0;
-  std::vector<int> members{};    ///< ranks in the job
-  std::exception_ptr failure{};  ///< of messages of the channel; may be null
+  std::vector<bool> is_member{};  ///< by rank, up to the last member
+  std::exception_ptr failure{};   ///< of messages of the channel; may be null
+
+  bool concerns(int rank) const {
+    const auto index = static_cast<std::size_t>(rank);
+    return index < is_member.size() && is_member[index];
+  }
 };
+
+/// For ClosedChannel::is_member.
+inline std::vector<bool> bits_of(const std::vector<int>& ranks) {
+  std::vector<bool> bits(ranks.empty() ? 0 : static_cast<std::size_t>(std::ranges::max(ranks)) + 1);
+  for (const int rank : ranks) bits[static_cast<std::size_t>(rank)] = true;
+  return bits;
+}
 
 /// Bytes of a message that came before its receive.
 using ReceivedBytes = std::shared_ptr<const std::byte[]>;

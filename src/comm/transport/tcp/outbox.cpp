@@ -88,22 +88,20 @@ bool Outbox::on_refuse(std::uint64_t id, std::uint64_t bytes, Effects& effects) 
   const auto found = announced_.find(id);
   if (found == announced_.end()) return id <= last_id_;
   const bool closed = bytes == FrameHeader::channel_closed;
-  effects.complete(
-      std::move(found->second),
-      {.kind = closed ? Outcome::Kind::closed_by_peer : Outcome::Kind::mismatch, .bytes = bytes, .failure = nullptr});
+  effects.complete(std::move(found->second),
+                   {.kind = closed ? Outcome::Kind::closed_by_peer : Outcome::Kind::mismatch, .bytes = bytes});
   announced_.erase(found);
   return true;
 }
 
 Removal Outbox::remove(const Message& message) {
-  const auto withdraw = [](const FrameHeader& header) {
-    return FrameHeader{
-        .kind = FrameHeader::Kind::withdraw, .channel = header.channel, .tag = header.tag, .id = header.id};
+  const auto withdraw = [&](std::uint64_t id) {
+    return FrameHeader{.kind = FrameHeader::Kind::withdraw, .channel = message.channel, .id = id};
   };
   const auto announced =
       std::ranges::find_if(announced_, [&](const auto& entry) { return entry.second.get() == &message; });
   if (announced != announced_.end()) {
-    add(withdraw({.channel = message.channel, .tag = message.tag, .id = announced->first}));
+    add(withdraw(announced->first));
     announced_.erase(announced);
     return Removal::removed;
   }
@@ -112,7 +110,8 @@ Removal Outbox::remove(const Message& message) {
     if (frame->message.get() != &message) continue;
     if (position < in_write_) return Removal::busy;
     if (frame->sent == 0) {
-      if (frame->header.kind == FrameHeader::Kind::payload) frames_.insert(frame, {.header = withdraw(frame->header)});
+      if (frame->header.kind == FrameHeader::Kind::payload)
+        frames_.insert(frame, {.header = withdraw(frame->header.id)});
       frames_.erase(frame);
       return Removal::removed;
     }

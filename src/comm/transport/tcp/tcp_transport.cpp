@@ -39,10 +39,11 @@ class TcpTransport final : public Transport, public std::enable_shared_from_this
         health_(std::move(health)),
         timeout_(timeout) {
     if (!health_.monitor()) return;
-    failure_subscription_ = health_.monitor()->on_failure([this] {
+    const auto wake_all = [this](const auto&...) {
       const std::lock_guard lock(mutex_);
       for (AwaitedMessage* const message : waiting_) message->wake();
-    });
+    };
+    failure_subscription_ = health_.monitor()->events()->subscribe({.on_failed = wake_all, .on_lost = wake_all});
   }
   ~TcpTransport() override {
     failure_subscription_ = nullptr;
@@ -104,7 +105,7 @@ class TcpTransport final : public Transport, public std::enable_shared_from_this
   // Ends all transfers, here and on the other ranks.
   void close() noexcept override {
     is_closed_ = true;
-    endpoint_->close_channel({channel_, health_.global_ranks(), nullptr}, true);
+    endpoint_->close_channel({channel_, bits_of(health_.global_ranks()), nullptr}, true);
   }
 
  private:

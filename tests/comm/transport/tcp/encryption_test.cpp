@@ -17,6 +17,7 @@
 #include "comm/transport/tcp/event_loop.h"
 #include "support/listening.h"
 #include "support/ranks.h"
+#include "support/socket_bytes.h"
 #include "support/temporary_folder.h"
 #include "test_endpoints.h"
 #include "tutti/core/error.h"
@@ -100,7 +101,7 @@ class Relay {
         for (const std::size_t from : {std::size_t{0}, std::size_t{1}}) {
           if (ready.at(from).revents == 0) continue;
           std::array<std::byte, 65536> bytes{};
-          const auto count = try_read(ends.at(from), bytes);
+          const auto count = test::try_read(ends.at(from), bytes);
           if (!count) return;
           pass_on(from, std::span(bytes).first(*count), ends.at(1 - from));
         }
@@ -114,7 +115,7 @@ class Relay {
     if (from == 1 && change_) change_(bytes);
     for (std::span<const std::byte> rest = bytes; !rest.empty();) {
       if (!wait_for(to, POLLOUT)) return;
-      rest = rest.subspan(try_write(to, rest));
+      rest = rest.subspan(test::try_write(to, rest));
     }
   }
 

@@ -14,6 +14,7 @@
 
 #include "coordinator/tls_session.h"
 #include "event_loop_fixture.h"
+#include "support/socket_bytes.h"
 #include "tutti/core/error.h"
 
 namespace tutti::test::event_loop_test {
@@ -158,13 +159,13 @@ class RawClient {
     send(std::as_bytes(std::span(&hello, 1)));
     Verdict verdict{};
     wait_for(POLLIN);
-    EXPECT_EQ(try_read(socket_, std::as_writable_bytes(std::span(&verdict, 1))), sizeof(verdict));
+    EXPECT_EQ(test::try_read(socket_, std::as_writable_bytes(std::span(&verdict, 1))), sizeof(verdict));
     EXPECT_EQ(verdict, Verdict::accepted);
   }
   void send(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
       wait_for(POLLOUT);
-      bytes = bytes.subspan(try_write(socket_, bytes));
+      bytes = bytes.subspan(test::try_write(socket_, bytes));
     }
   }
   const EndpointAddress& address() const { return address_; }
@@ -174,7 +175,7 @@ class RawClient {
     try {
       do {
         if (!wait_for(POLLIN)) return;
-      } while (try_read(socket_, ignored));
+      } while (test::try_read(socket_, ignored));
     } catch (const std::system_error&) {
       // The connection was reset.
     }
@@ -240,9 +241,9 @@ TEST_F(EventLoops, FramesBehindTheVerdictAreReceived) {
   while (session.decrypt(std::as_writable_bytes(std::span(&hello, 1))) == 0) {
     std::array<std::byte, 1000> part{};
     wait_for(socket, POLLIN);
-    session.receive(std::span(part).first(try_read(socket, part).value()));
+    session.receive(std::span(part).first(test::try_read(socket, part).value()));
     session.handshake(bytes);
-    ASSERT_EQ(try_write(socket, std::as_bytes(std::span(bytes))), bytes.size());
+    ASSERT_EQ(test::try_write(socket, std::as_bytes(std::span(bytes))), bytes.size());
     bytes.clear();
   }
   EXPECT_EQ(hello.rank, 1);
@@ -250,7 +251,7 @@ TEST_F(EventLoops, FramesBehindTheVerdictAreReceived) {
   const FrameHeader header{.channel = channel, .bytes = text.size()};
   ASSERT_TRUE(session.encrypt(std::as_bytes(std::span(&verdict, 1)), bytes));
   bytes.append(reinterpret_cast<const char*>(&header), sizeof(header)).append(text);
-  ASSERT_EQ(try_write(socket, std::as_bytes(std::span(bytes))), bytes.size());
+  ASSERT_EQ(test::try_write(socket, std::as_bytes(std::span(bytes))), bytes.size());
   EXPECT_EQ(received->wait(), OutcomeKind::completed);
   EXPECT_TRUE(received->text == text);
 }

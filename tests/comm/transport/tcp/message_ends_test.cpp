@@ -25,10 +25,10 @@ TEST_F(EventLoops, AClosedChannelIsToldToPeersThatConnectLater) {
   const auto zero = make_endpoint(0);
   const auto one = make_endpoint(1);
   const auto two = make_endpoint(2);
-  zero->close_channel({.channel = channel, .members = {0, 1, 2}}, true);
+  zero->close_channel({.channel = channel, .is_member = bits_of({0, 1, 2})}, true);
   zero->open();
   EXPECT_EQ(post(*one, make_message(false, 0, "----"))->wait(), OutcomeKind::closed_by_peer);
-  zero->close_channel({.channel = other_channel, .members = {0, 1, 2}}, true);
+  zero->close_channel({.channel = other_channel, .is_member = bits_of({0, 1, 2})}, true);
   for (const auto& rank : {one.get(), two.get()}) {
     EXPECT_EQ(post(*rank, in_channel(other_channel, make_message(false, 0, "----")))->wait(),
               OutcomeKind::closed_by_peer);
