@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "comm/reduction/reduce_tree.h"
-#include "comm/shm/failure_board.h"
 #include "comm/shm/small_all_gather.h"
 #include "tutti/core/logging.h"
 
@@ -109,10 +108,6 @@ at::Tensor ShmBackend::allocate(const Operation& operation, std::int64_t bytes, 
 
 std::vector<std::byte> ShmBackend::bootstrap_all_gather(const Operation& operation, std::span<const std::byte> input) {
   return Backend::bootstrap_all_gather(operation, input);  // through payload slots
-}
-
-std::shared_ptr<FailureBoard> ShmBackend::failure_board() {
-  return make_shm_failure_board(node_);
 }
 
 std::shared_ptr<Backend> ShmBackend::split(const std::vector<int>& members, const std::string& name,
