@@ -203,7 +203,7 @@ void NodeState::wait_for_all(SequenceCounter RankState::*counter, std::uint32_t 
     if (wait_for((rank_ + step) % size(), awaited, wait, check)) continue;
     std::vector<int> missing;
     for (int rank = 0; rank < size(); ++rank) {
-      if (!reached(rank, awaited)) missing.push_back(rank);
+      if (rank != rank_ && !reached(rank, awaited)) missing.push_back(rank);
     }
     throw TransferError(TransferError::Kind::timeout, missing, "it did not enter the call");
   }
