@@ -70,7 +70,7 @@ void HierarchicalAllReduce::reduce_shard() {
   }
   wide_shard_ = is_widened ? wide.front() : shard_;
   reduce_tree(contributions, static_cast<std::byte*>(wide_shard_.data_ptr()), static_cast<std::size_t>(shard_.numel()),
-              wide_shard_.scalar_type(), {.op = ReduceOp::sum, .scale = {.factor = prescale_}});
+              wide_shard_.scalar_type(), {.factor = prescale_});
 }
 
 void HierarchicalAllReduce::wait() {
