@@ -195,7 +195,7 @@ std::shared_ptr<WorkState> OperationQueue::submit(std::function<void()> task) {
 }
 
 std::shared_ptr<WorkState> OperationQueue::track(std::shared_ptr<WorkState> work) const {
-  work->set_inflight_calls(calls_);
+  work->set_calls(calls_, callers());
   return work;
 }
 

@@ -51,7 +51,7 @@ std::shared_ptr<WorkState> OperationQueue::send(const at::Tensor& memory, int pe
                                                 const char* what, std::shared_ptr<DeviceCall> device) {
   auto request = make_request(what, memory, peer, tag, options);
   auto state = std::make_shared<WorkState>();
-  state->set_callers(callers());
+  state->set_calls(nullptr, callers());
   request->mark_completed = [state](std::exception_ptr failure) { state->end(std::move(failure)); };
   // A message must not overtake an earlier one whose bytes are still on the device.
   if (!device && messages_->idle()) {
@@ -79,7 +79,7 @@ std::shared_ptr<WorkState> OperationQueue::receive(const at::Tensor& memory, int
                                                    const char* what, std::shared_ptr<DeviceCall> device) {
   auto request = make_request(what, memory, peer, tag, options);
   auto state = std::make_shared<WorkState>();
-  state->set_callers(callers());
+  state->set_calls(nullptr, callers());
   request->mark_completed = [state](std::exception_ptr failure) { state->end(std::move(failure)); };
   if (device) {
     state->set_on_waited([device] { device->block_current_stream(); });
