@@ -142,10 +142,7 @@ void OperationQueue::monitored_barrier(bool wait_for_all, const CallOptions& opt
   for (int peer = 1; peer < backend_->size(); ++peer) send(outcome, peer, release_tag, notice_options, what);
   if (absent.empty()) return;
   std::string names;
-  for (const int rank : absent) {
-    if (!names.empty()) names += ", ";
-    names += std::to_string(rank);
-  }
+  for (const int rank : absent) names += (names.empty() ? "" : ", ") + std::to_string(rank);
   throw TimeoutError(std::string(what) + ": " + (wait_for_all ? "Ranks " : "Rank ") + names +
                          " failed to pass monitoredBarrier within " + describe_duration(timeout) + ".",
                      absent);

@@ -1,18 +1,18 @@
 #include "comm/transport/transport.h"
 
-#include <algorithm>
+#include <set>
 
 namespace tutti::comm {
 
 void wait_all(Transfers& transfers, Deadline deadline) {
   std::optional<TransferError> first;
-  std::vector<int> late;
+  std::set<int> late;
   for (auto& transfer : transfers) {
     try {
       transfer->wait(deadline);
     } catch (const TransferError& error) {
       if (error.kind() == TransferError::Kind::timeout) {
-        late.push_back(transfer->peer());
+        late.insert(transfer->peer());
       } else if (!first) {
         throw;
       }
@@ -21,9 +21,7 @@ void wait_all(Transfers& transfers, Deadline deadline) {
   }
   transfers.clear();
   if (!first) return;
-  std::sort(late.begin(), late.end());
-  late.erase(std::unique(late.begin(), late.end()), late.end());
-  throw TransferError(first->kind(), std::move(late), first->what());
+  throw TransferError(first->kind(), {late.begin(), late.end()}, first->what());
 }
 
 }  // namespace tutti::comm
