@@ -21,7 +21,6 @@
 #include "comm/device_call.h"
 #include "comm/services.h"
 #include "comm/worker.h"
-#include "flight/wait_graph.h"
 #include "tutti/comm/call_options.h"
 
 namespace tutti::comm {

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "comm/backend/describe.h"
-#include "comm/health/root_cause.h"
 #include "comm/operation_queue.h"
 #include "comm/transport/tcp/group_endpoint.h"
 #include "tutti/core/error.h"

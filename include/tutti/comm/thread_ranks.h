@@ -1,6 +1,5 @@
 #pragma once
 // Ranks that are threads of one process, for DataParallel and for tests.
-#include <chrono>
 #include <functional>
 #include <vector>
 
