@@ -79,8 +79,8 @@ class CallTensors {
   std::vector<ContiguousTensor> outputs(const std::vector<at::Tensor>& tensors) {
     return add_all(tensors, Use::output);
   }
-  /// The tensors that the call writes to.
-  const std::vector<ContiguousTensor>& written() const { return written_; }
+  /// The tensors that the call writes to. Call once.
+  std::vector<ContiguousTensor> take_written() { return std::move(written_); }
   bool on_host() const { return !device_ || device_->is_cpu(); }
   /// Records that the call begins here. Null if the tensors are on the host or the group has one rank, whose operations
   /// run on the calling thread and its stream.

@@ -131,22 +131,25 @@ std::shared_ptr<WorkState> OperationQueue::call(const std::string& what, const s
 std::shared_ptr<WorkState> OperationQueue::call_backend(const std::string& what, const std::string& arguments,
                                                         const CallOptions& options, CallTensors& tensors,
                                                         BackendCall body, InlineCall inlined) {
-  const auto write_back = [written = tensors.written()] {
+  auto write_back = [written = tensors.take_written()] {
     for (const auto& tensor : written) tensor.write_back();
   };
   if (inlined.body && tensors.on_host() && inlined.payload.nbytes() <= payload_bytes()) {
-    const auto run = [body = std::move(inlined.body), write_back](const Operation&, const GatheredCalls& gathered) {
+    auto run = [body = std::move(inlined.body), write_back = std::move(write_back)](const Operation&,
+                                                                                    const GatheredCalls& gathered) {
       body(gathered.payloads);
       write_back();
     };
     const auto* const bytes = static_cast<const std::byte*>(inlined.payload.const_data_ptr());
-    return call(what, arguments, options, run, {.payload = std::span(bytes, inlined.payload.nbytes())});
+    return call(what, arguments, options, std::move(run), {.payload = std::span(bytes, inlined.payload.nbytes())});
   }
-  const auto run = [this, body = std::move(body), write_back](const Operation& operation, const GatheredCalls&) {
+  auto run = [this, body = std::move(body), write_back = std::move(write_back)](const Operation& operation,
+                                                                                const GatheredCalls&) {
     body(*backend_, operation);
     write_back();
   };
-  return call(what, arguments, options, run, {}, tensors.start(device_streams_, DeviceStreams::Kind::collectives));
+  return call(what, arguments, options, std::move(run), {},
+              tensors.start(device_streams_, DeviceStreams::Kind::collectives));
 }
 
 void OperationQueue::start(Call& call) {
