@@ -24,7 +24,6 @@
 #include "core/job_secret.h"
 #include "core/launchers.h"
 #include "core/port_range.h"
-#include "core/socket.h"
 #include "tutti/core/error.h"
 #include "tutti/core/logging.h"
 

@@ -1,6 +1,6 @@
 #include "comm/call_signature.h"
 
-#include <map>
+#include <utility>
 #include <vector>
 
 #include "comm/backend/describe.h"
@@ -35,21 +35,18 @@ std::uint64_t longest_of(std::span<const CallSignature> by_rank) {
 void check_signatures(std::span<const CallSignature> by_rank, std::uint64_t operation) {
   const auto agrees = [&](const CallSignature& one) { return one.hash == by_rank.front().hash; };
   if (std::ranges::all_of(by_rank, agrees)) return;
-  std::vector<std::uint64_t> hashes;  // ordered by the first rank that has each
-  std::map<std::uint64_t, std::vector<int>> ranks_by_hash;
-  std::map<std::uint64_t, std::string> call_by_hash;
+  std::vector<std::pair<const CallSignature*, std::vector<int>>> calls;  // in the order of their first ranks
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
     const auto& one = by_rank[rank];
-    if (!ranks_by_hash.contains(one.hash)) hashes.push_back(one.hash);
-    ranks_by_hash[one.hash].push_back(static_cast<int>(rank));
-    call_by_hash.emplace(one.hash, one.call());
+    auto call = std::ranges::find_if(calls, [&](const auto& known) { return known.first->hash == one.hash; });
+    if (call == calls.end()) call = calls.insert(call, {&one, {}});
+    call->second.push_back(static_cast<int>(rank));
   }
 
   std::string message;
-  for (const auto hash : hashes) {
-    const auto& ranks = ranks_by_hash[hash];
+  for (const auto& [call, ranks] : calls) {
     message += message.empty() ? "" : " where ";
-    message += describe_ranks(ranks) + (ranks.size() == 1 ? " calls " : " call ") + call_by_hash[hash];
+    message += describe_ranks(ranks) + (ranks.size() == 1 ? " calls " : " call ") + call->call();
   }
   throw MismatchError(message + " (operation " + std::to_string(operation) +
                       "). Nothing was exchanged; every rank must make the same calls in the same order.");

@@ -26,7 +26,6 @@ using comm::CallTensors;
 using comm::Operation;
 using GatheredCalls = comm::OperationQueue::GatheredCalls;
 
-using comm::bytes_of;
 using comm::describe_op;
 using comm::require_rank;
 
@@ -68,20 +67,15 @@ Work Communicator::all_reduce(at::Tensor tensor, ReduceOp op, const CallOptions&
   const auto flat = tensors.in_place(tensor);
   comm::require_reducible("all_reduce", tensor, op);
   const auto arguments = comm::describe_tensor(tensor) + ", " + describe_op(op);
-  if (tensors.on_host() && tensor.nbytes() <= queue_->payload_bytes()) {
-    const auto reduce_payloads = [flat, op](const Operation&, const GatheredCalls& gathered) {
-      comm::reduce_tree(gathered.payloads, static_cast<std::byte*>(flat.memory().data_ptr()),
-                        static_cast<std::size_t>(flat.memory().numel()), flat.memory().scalar_type(),
-                        comm::make_reduction(op, static_cast<int>(gathered.payloads.size())));
-      flat.write_back();
-    };
-    return Work(queue_->call("all_reduce", arguments, call, reduce_payloads, {.payload = bytes_of(flat.memory())}));
-  }
+  const auto reduce_payloads = [flat, op](const auto& payloads) {
+    comm::reduce_tree(payloads, static_cast<std::byte*>(flat.memory().data_ptr()),
+                      static_cast<std::size_t>(flat.memory().numel()), flat.memory().scalar_type(),
+                      comm::make_reduction(op, static_cast<int>(payloads.size())));
+  };
   const auto exchange = [flat, op](Backend& backend, const Operation& operation) {
     backend.all_reduce(operation, flat.memory(), op);
-    flat.write_back();
   };
-  return Work(queue_->call_backend("all_reduce", arguments, call, tensors, exchange));
+  return Work(queue_->call_backend("all_reduce", arguments, call, tensors, exchange, {flat.memory(), reduce_payloads}));
 }
 
 Work Communicator::all_gather(at::Tensor output, at::Tensor input, const CallOptions& call) const {
@@ -89,20 +83,15 @@ Work Communicator::all_gather(at::Tensor output, at::Tensor input, const CallOpt
   const auto to = tensors.output(output);
   const auto from = tensors.input(comm::apart_from(output, input, rank()));
   comm::require_parts("all_gather", "output", output, "input", input, size());
-  if (tensors.on_host() && input.nbytes() <= queue_->payload_bytes()) {
-    const auto copy = [to, bytes = input.nbytes()](const Operation&, const GatheredCalls& gathered) {
-      auto* part = static_cast<std::byte*>(to.memory().data_ptr());
-      for (const std::byte* payload : gathered.payloads) part = std::copy_n(payload, bytes, part);
-      to.write_back();
-    };
-    return Work(
-        queue_->call("all_gather", comm::describe_tensor(input), call, copy, {.payload = bytes_of(from.memory())}));
-  }
+  const auto copy = [to, bytes = input.nbytes()](const auto& payloads) {
+    auto* part = static_cast<std::byte*>(to.memory().data_ptr());
+    for (const std::byte* payload : payloads) part = std::copy_n(payload, bytes, part);
+  };
   const auto exchange = [to, from](Backend& backend, const Operation& operation) {
     backend.all_gather(operation, to.memory(), from.memory());
-    to.write_back();
   };
-  return Work(queue_->call_backend("all_gather", comm::describe_tensor(input), call, tensors, exchange));
+  return Work(
+      queue_->call_backend("all_gather", comm::describe_tensor(input), call, tensors, exchange, {from.memory(), copy}));
 }
 
 Work Communicator::reduce_scatter(at::Tensor output, at::Tensor input, ReduceOp op, const CallOptions& call) const {
@@ -114,7 +103,6 @@ Work Communicator::reduce_scatter(at::Tensor output, at::Tensor input, ReduceOp 
   const auto arguments = comm::describe_tensor(input) + ", " + describe_op(op);
   const auto exchange = [to, from, op](Backend& backend, const Operation& operation) {
     backend.reduce_scatter(operation, to.memory(), from.memory(), op);
-    to.write_back();
   };
   return Work(queue_->call_backend("reduce_scatter", arguments, call, tensors, exchange));
 }
@@ -126,7 +114,6 @@ Work Communicator::all_to_all(at::Tensor output, at::Tensor input, const CallOpt
   comm::require_equal_sizes("all_to_all", output, input, size());
   const auto exchange = [to, from](Backend& backend, const Operation& operation) {
     backend.all_to_all(operation, to.memory(), from.memory());
-    to.write_back();
   };
   return Work(queue_->call_backend("all_to_all", comm::describe_tensor(input), call, tensors, exchange));
 }
@@ -134,22 +121,17 @@ Work Communicator::all_to_all(at::Tensor output, at::Tensor input, const CallOpt
 Work Communicator::broadcast(at::Tensor tensor, int root, const CallOptions& call) const {
   require_rank(root, size(), "broadcast");
   CallTensors tensors("broadcast", queue_->backend().traits());
-  const auto flat = rank() == root ? tensors.in_place(tensor) : tensors.output(tensor);
+  const auto flat = rank() == root ? tensors.in_place(tensor, /*is_written=*/false) : tensors.output(tensor);
   const auto arguments = comm::describe_tensor(tensor) + ", root " + std::to_string(root);
-  if (tensors.on_host() && tensor.nbytes() <= queue_->payload_bytes()) {
-    const auto copy = [flat, root, here = rank()](const Operation&, const GatheredCalls& gathered) {
-      if (here == root) return;
-      std::copy_n(gathered.payloads[static_cast<std::size_t>(root)], flat.memory().nbytes(),
-                  static_cast<std::byte*>(flat.memory().data_ptr()));
-      flat.write_back();
-    };
-    return Work(queue_->call("broadcast", arguments, call, copy, {.payload = bytes_of(flat.memory())}));
-  }
+  const auto copy = [flat, root, here = rank()](const auto& payloads) {
+    if (here == root) return;
+    std::copy_n(payloads[static_cast<std::size_t>(root)], flat.memory().nbytes(),
+                static_cast<std::byte*>(flat.memory().data_ptr()));
+  };
   const auto exchange = [flat, root](Backend& backend, const Operation& operation) {
     backend.broadcast(operation, flat.memory(), root);
-    if (backend.rank() != root) flat.write_back();
   };
-  return Work(queue_->call_backend("broadcast", arguments, call, tensors, exchange));
+  return Work(queue_->call_backend("broadcast", arguments, call, tensors, exchange, {flat.memory(), copy}));
 }
 
 Work Communicator::barrier(const CallOptions& call) const {

@@ -22,17 +22,12 @@ using comm::Backend;
 using comm::CallTensors;
 using comm::ContiguousTensor;
 using comm::Operation;
-using GatheredCalls = comm::OperationQueue::GatheredCalls;
 using ContiguousTensors = std::vector<ContiguousTensor>;
 
 std::vector<at::Tensor> memory_of(const ContiguousTensors& tensors) {
   std::vector<at::Tensor> memory;
   for (const auto& tensor : tensors) memory.push_back(tensor.memory());
   return memory;
-}
-
-void write_back(const ContiguousTensors& tensors) {
-  for (const auto& tensor : tensors) tensor.write_back();
 }
 
 std::vector<at::Tensor> empty_parts(const at::Tensor& like, int size) {
@@ -61,42 +56,34 @@ void require_parts_of_root(const char* what, const char* name, const std::vector
   }
 }
 
-/// The sizes of the parts that this rank sends and receives, and their comparison with those of all ranks.
-class PartSizes {
- public:
-  PartSizes(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& outputs) {
-    for (const auto* parts : {&inputs, &outputs}) {
-      for (const auto& part : *parts) part_bytes_.push_back(part.nbytes());
+/// Compares the sizes of the parts that all ranks send and receive. Returns the longest part of any rank, in bytes.
+/// Throws MismatchError, on all ranks, if a part has different sizes on its sender and its receiver.
+std::size_t check_parts(Backend& backend, const Operation& operation, const std::vector<at::Tensor>& inputs,
+                        const std::vector<at::Tensor>& outputs) {
+  std::vector<std::uint64_t> part_bytes;  // of the parts to send, then of the parts to receive
+  for (const auto* parts : {&inputs, &outputs}) {
+    for (const auto& part : *parts) part_bytes.push_back(part.nbytes());
+  }
+  const auto size = static_cast<std::size_t>(backend.size());
+  if (size == 1) return part_bytes.front();
+  const auto exchange = backend.start_small_all_gather(operation, std::as_bytes(std::span(part_bytes)));
+  const auto gathered = exchange->wait();
+  std::vector<std::uint64_t> all(part_bytes.size() * size);
+  std::memcpy(all.data(), gathered.data(), gathered.size());
+  std::uint64_t longest = 0;
+  for (std::size_t from = 0; from < size; ++from) {
+    for (std::size_t to = 0; to < size; ++to) {
+      const auto sent = all[from * 2 * size + to];
+      const auto taken = all[to * 2 * size + size + from];
+      longest = std::max(longest, sent);
+      if (sent == taken) continue;
+      throw MismatchError(operation.describe() + ": rank " + std::to_string(from) + " sends " + std::to_string(sent) +
+                          " bytes to rank " + std::to_string(to) + ", which expects " + std::to_string(taken) +
+                          " from it. Nothing was exchanged.");
     }
   }
-
-  /// Returns the longest part of any rank, in bytes. Throws MismatchError, on all ranks, if a part has different sizes
-  /// on its sender and its receiver.
-  std::size_t check_and_get_longest(comm::Backend& backend, const Operation& operation) const {
-    const auto size = static_cast<std::size_t>(backend.size());
-    if (size == 1) return part_bytes_.front();
-    const auto exchange = backend.start_small_all_gather(operation, std::as_bytes(std::span(part_bytes_)));
-    const auto gathered = exchange->wait();
-    std::vector<std::uint64_t> all(part_bytes_.size() * size);
-    std::memcpy(all.data(), gathered.data(), gathered.size());
-    std::uint64_t longest = 0;
-    for (std::size_t from = 0; from < size; ++from) {
-      for (std::size_t to = 0; to < size; ++to) {
-        const auto sent = all[from * 2 * size + to];
-        const auto taken = all[to * 2 * size + size + from];
-        longest = std::max(longest, sent);
-        if (sent == taken) continue;
-        throw MismatchError(operation.describe() + ": rank " + std::to_string(from) + " sends " + std::to_string(sent) +
-                            " bytes to rank " + std::to_string(to) + ", which expects " + std::to_string(taken) +
-                            " from it. Nothing was exchanged.");
-      }
-    }
-    return longest;
-  }
-
- private:
-  std::vector<std::uint64_t> part_bytes_;  // of the parts to send, then of the parts to receive
-};
+  return longest;
+}
 
 }  // namespace
 
@@ -122,9 +109,7 @@ Work Communicator::all_to_all_v(const std::vector<at::Tensor>& outputs, const st
   const auto exchange = [to, from](Backend& backend, const Operation& operation) {
     const auto outs = memory_of(to);
     const auto ins = memory_of(from);
-    const auto longest = PartSizes(ins, outs).check_and_get_longest(backend, operation);
-    backend.all_to_all_v(operation, outs, ins, longest);
-    write_back(to);
+    backend.all_to_all_v(operation, outs, ins, check_parts(backend, operation, ins, outs));
   };
   const auto arguments = c10::toString(inputs.front().scalar_type()) + comm::describe_device_type(inputs.front());
   return Work(queue_->call_backend(what, arguments, call, tensors, exchange));
@@ -140,24 +125,19 @@ Work Communicator::gather(const std::vector<at::Tensor>& outputs, at::Tensor inp
   require_parts_of_root(what, "outputs", outputs, input, is_root, size());
   const auto to = tensors.outputs(outputs);
   const auto arguments = comm::describe_tensor(input) + ", root " + std::to_string(root);
-  if (tensors.on_host() && input.nbytes() <= queue_->payload_bytes()) {
-    const auto copy = [to, bytes = input.nbytes()](const Operation&, const GatheredCalls& gathered) {
-      for (std::size_t other = 0; other < to.size(); ++other) {
-        std::copy_n(gathered.payloads[other], bytes, static_cast<std::byte*>(to[other].memory().data_ptr()));
-      }
-      write_back(to);
-    };
-    return Work(queue_->call(what, arguments, call, copy, {.payload = comm::bytes_of(from.memory())}));
-  }
+  const auto copy = [to, bytes = input.nbytes()](const auto& payloads) {
+    for (std::size_t other = 0; other < to.size(); ++other) {
+      std::copy_n(payloads[other], bytes, static_cast<std::byte*>(to[other].memory().data_ptr()));
+    }
+  };
   const auto exchange = [to, from, root](Backend& backend, const Operation& operation) {
     const int ranks = backend.size();
     auto inputs = empty_parts(from.memory(), ranks);
     inputs[static_cast<std::size_t>(root)] = from.memory();
     const auto outputs_here = to.empty() ? empty_parts(from.memory(), ranks) : memory_of(to);
     backend.all_to_all_v(operation, outputs_here, inputs, from.memory().nbytes());
-    write_back(to);
   };
-  return Work(queue_->call_backend(what, arguments, call, tensors, exchange));
+  return Work(queue_->call_backend(what, arguments, call, tensors, exchange, {from.memory(), copy}));
 }
 
 Work Communicator::scatter(at::Tensor output, const std::vector<at::Tensor>& inputs, int root,
@@ -175,7 +155,6 @@ Work Communicator::scatter(at::Tensor output, const std::vector<at::Tensor>& inp
     outputs[static_cast<std::size_t>(root)] = to.memory();
     const auto inputs_here = from.empty() ? empty_parts(to.memory(), ranks) : memory_of(from);
     backend.all_to_all_v(operation, outputs, inputs_here, to.memory().nbytes());
-    to.write_back();
   };
   const auto arguments = comm::describe_tensor(output) + ", root " + std::to_string(root);
   return Work(queue_->call_backend(what, arguments, call, tensors, exchange));
@@ -190,23 +169,17 @@ Work Communicator::reduce(at::Tensor tensor, int root, ReduceOp op, const CallOp
   comm::require_reducible(what, tensor, op);
   const auto arguments =
       comm::describe_tensor(tensor) + ", " + comm::describe_op(op) + ", root " + std::to_string(root);
-  if (tensors.on_host() && tensor.nbytes() <= queue_->payload_bytes()) {
-    const auto reduce_payloads = [flat, op, is_root](const Operation&, const GatheredCalls& gathered) {
-      if (!is_root) return;
-      comm::reduce_tree(gathered.payloads, static_cast<std::byte*>(flat.memory().data_ptr()),
-                        static_cast<std::size_t>(flat.memory().numel()), flat.memory().scalar_type(),
-                        comm::make_reduction(op, static_cast<int>(gathered.payloads.size())));
-      flat.write_back();
-    };
-    return Work(queue_->call(what, arguments, call, reduce_payloads, {.payload = comm::bytes_of(flat.memory())}));
-  }
+  const auto reduce_payloads = [flat, op, is_root](const auto& payloads) {
+    if (!is_root) return;
+    comm::reduce_tree(payloads, static_cast<std::byte*>(flat.memory().data_ptr()),
+                      static_cast<std::size_t>(flat.memory().numel()), flat.memory().scalar_type(),
+                      comm::make_reduction(op, static_cast<int>(payloads.size())));
+  };
   if (!flat.memory().is_cpu()) {
     const auto reduce_on_device = [flat, op, is_root](Backend& backend, const Operation& operation) {
       const at::Tensor sum = flat.memory().clone();
       backend.all_reduce(operation, sum, op);
-      if (!is_root) return;
-      flat.memory().copy_(sum);
-      flat.write_back();
+      if (is_root) flat.memory().copy_(sum);
     };
     return Work(queue_->call_backend(what, arguments, call, tensors, reduce_on_device));
   }
@@ -228,11 +201,9 @@ Work Communicator::reduce(at::Tensor tensor, int root, ReduceOp op, const CallOp
       outputs[static_cast<std::size_t>(part)] = whole.narrow(0, part * share, share);
     }
     backend.all_to_all_v(operation, outputs, inputs, slice.nbytes());
-    if (backend.rank() != root) return;
-    if (is_copied) values.copy_(whole.narrow(0, 0, values.numel()));
-    flat.write_back();
+    if (is_copied && backend.rank() == root) values.copy_(whole.narrow(0, 0, values.numel()));
   };
-  return Work(queue_->call_backend(what, arguments, call, tensors, exchange));
+  return Work(queue_->call_backend(what, arguments, call, tensors, exchange, {flat.memory(), reduce_payloads}));
 }
 
 }  // namespace tutti

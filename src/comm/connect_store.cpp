@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "comm/bootstrap.h"
 #include "comm/connect_peers.h"

@@ -1,33 +1,15 @@
 #include "comm/describe_call.h"
 
+#include <array>
+
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
 
-std::span<const std::byte> bytes_of(const at::Tensor& memory) {
-  return {static_cast<const std::byte*>(memory.const_data_ptr()), memory.nbytes()};
-}
-
 std::string describe_op(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum:
-      return "sum";
-    case ReduceOp::mean:
-      return "mean";
-    case ReduceOp::min:
-      return "min";
-    case ReduceOp::max:
-      return "max";
-    case ReduceOp::product:
-      return "product";
-    case ReduceOp::bit_and:
-      return "bit_and";
-    case ReduceOp::bit_or:
-      return "bit_or";
-    case ReduceOp::bit_xor:
-      return "bit_xor";
-  }
-  return "?";
+  constexpr std::array names{"sum", "mean", "min", "max", "product", "bit_and", "bit_or", "bit_xor"};
+  static_assert(names.size() == static_cast<std::size_t>(ReduceOp::bit_xor) + 1);
+  return names.at(static_cast<std::size_t>(op));
 }
 
 void require_rank(int rank, int size, const char* what) {

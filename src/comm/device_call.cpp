@@ -38,15 +38,9 @@ void DeviceCall::run(int rank, const Operation& operation, const std::function<b
   });
 }
 
-std::vector<ContiguousTensor> CallTensors::inputs(const std::vector<at::Tensor>& tensors) {
+std::vector<ContiguousTensor> CallTensors::add_all(const std::vector<at::Tensor>& tensors, Use use) {
   std::vector<ContiguousTensor> all;
-  for (const auto& tensor : tensors) all.push_back(input(tensor));
-  return all;
-}
-
-std::vector<ContiguousTensor> CallTensors::outputs(const std::vector<at::Tensor>& tensors) {
-  std::vector<ContiguousTensor> all;
-  for (const auto& tensor : tensors) all.push_back(output(tensor));
+  for (const auto& tensor : tensors) all.push_back(add(tensor, use));
   return all;
 }
 
@@ -55,7 +49,7 @@ std::shared_ptr<DeviceCall> CallTensors::start(DeviceStreams& streams, DeviceStr
   return std::make_shared<DeviceCall>(*device_, std::move(on_device_), streams.of(*device_, kind));
 }
 
-ContiguousTensor CallTensors::add(const at::Tensor& tensor, ContiguousTensor::Use use) {
+ContiguousTensor CallTensors::add(const at::Tensor& tensor, Use use, bool is_written) {
   require_dense(what_, tensor);
   if (device_ && *device_ != tensor.device()) {
     throw UsageError(std::string(what_) + ": the tensors of the call are on " + device_->str() + " and on " +
@@ -66,6 +60,7 @@ ContiguousTensor CallTensors::add(const at::Tensor& tensor, ContiguousTensor::Us
                       (has_device_form_ && traits_.device_collectives && traits_.device == tensor.device().type());
   ContiguousTensor one(what_, tensor, use, direct ? DeviceAccess::direct : DeviceAccess::staged);
   if (!on_host()) on_device_.push_back(one);
+  if (is_written && use != Use::input) written_.push_back(one);
   return one;
 }
 

@@ -69,25 +69,34 @@ class CallTensors {
   CallTensors(const char* what, const BackendTraits& traits, bool has_device_form = true)
       : what_(what), traits_(traits), has_device_form_(has_device_form) {}
 
-  ContiguousTensor input(const at::Tensor& tensor) { return add(tensor, ContiguousTensor::Use::input); }
-  ContiguousTensor output(const at::Tensor& tensor) { return add(tensor, ContiguousTensor::Use::output); }
-  ContiguousTensor in_place(const at::Tensor& tensor) { return add(tensor, ContiguousTensor::Use::in_place); }
-  std::vector<ContiguousTensor> inputs(const std::vector<at::Tensor>& tensors);
-  std::vector<ContiguousTensor> outputs(const std::vector<at::Tensor>& tensors);
-
+  ContiguousTensor input(const at::Tensor& tensor) { return add(tensor, Use::input); }
+  ContiguousTensor output(const at::Tensor& tensor) { return add(tensor, Use::output); }
+  /// `is_written` is false on the root of a broadcast, whose tensor keeps its values.
+  ContiguousTensor in_place(const at::Tensor& tensor, bool is_written = true) {
+    return add(tensor, Use::in_place, is_written);
+  }
+  std::vector<ContiguousTensor> inputs(const std::vector<at::Tensor>& tensors) { return add_all(tensors, Use::input); }
+  std::vector<ContiguousTensor> outputs(const std::vector<at::Tensor>& tensors) {
+    return add_all(tensors, Use::output);
+  }
+  /// The tensors that the call writes to. Call once.
+  std::vector<ContiguousTensor> take_written() { return std::move(written_); }
   bool on_host() const { return !device_ || device_->is_cpu(); }
   /// Records that the call begins here. Null if the tensors are on the host or the group has one rank, whose operations
   /// run on the calling thread and its stream.
   std::shared_ptr<DeviceCall> start(DeviceStreams& streams, DeviceStreams::Kind kind);
 
  private:
-  ContiguousTensor add(const at::Tensor& tensor, ContiguousTensor::Use use);
+  using Use = ContiguousTensor::Use;
+  ContiguousTensor add(const at::Tensor& tensor, Use use, bool is_written = true);
+  std::vector<ContiguousTensor> add_all(const std::vector<at::Tensor>& tensors, Use use);
 
   const char* what_;
   const BackendTraits& traits_;
   bool has_device_form_;
   std::optional<at::Device> device_;
   std::vector<ContiguousTensor> on_device_;
+  std::vector<ContiguousTensor> written_;
 };
 
 }  // namespace tutti::comm

@@ -107,7 +107,7 @@ class CheckedAllGatherV final : public PendingAllGatherV {
 }  // namespace
 
 at::Tensor OperationQueue::allocate(std::int64_t bytes, at::Device device) {
-  const std::lock_guard lock(order_mutex_);
+  std::unique_lock lock(order_mutex_);
   const auto operation = next_operation("allocate", internal_call(), "allocate", static_cast<std::uint64_t>(bytes));
   at::Tensor memory;
   const auto run = [&] {
@@ -118,9 +118,11 @@ at::Tensor OperationQueue::allocate(std::int64_t bytes, at::Device device) {
   // In order with earlier calls on all ranks: those may share memory too, and ranks match the offers in order.
   if (worker_.idle()) {
     run();
-  } else {
-    track(worker_.submit(run))->wait();
+    return memory;
   }
+  const auto work = track(worker_.submit(run));
+  lock.unlock();  // an earlier task may make a call of this queue
+  work->wait();
   return memory;
 }
 

@@ -130,8 +130,24 @@ std::shared_ptr<WorkState> OperationQueue::call(const std::string& what, const s
 
 std::shared_ptr<WorkState> OperationQueue::call_backend(const std::string& what, const std::string& arguments,
                                                         const CallOptions& options, CallTensors& tensors,
-                                                        BackendCall body) {
-  auto run = [this, body = std::move(body)](const auto& operation, const auto&) { body(*backend_, operation); };
+                                                        BackendCall body, InlineCall inlined) {
+  auto write_back = [written = tensors.take_written()] {
+    for (const auto& tensor : written) tensor.write_back();
+  };
+  if (inlined.body && tensors.on_host() && inlined.payload.nbytes() <= payload_bytes()) {
+    auto run = [body = std::move(inlined.body), write_back = std::move(write_back)](const Operation&,
+                                                                                    const GatheredCalls& gathered) {
+      body(gathered.payloads);
+      write_back();
+    };
+    const auto* const bytes = static_cast<const std::byte*>(inlined.payload.const_data_ptr());
+    return call(what, arguments, options, std::move(run), {.payload = std::span(bytes, inlined.payload.nbytes())});
+  }
+  auto run = [this, body = std::move(body), write_back = std::move(write_back)](const Operation& operation,
+                                                                                const GatheredCalls&) {
+    body(*backend_, operation);
+    write_back();
+  };
   return call(what, arguments, options, std::move(run), {},
               tensors.start(device_streams_, DeviceStreams::Kind::collectives));
 }
@@ -182,7 +198,7 @@ std::shared_ptr<WorkState> OperationQueue::submit(std::function<void()> task) {
 }
 
 std::shared_ptr<WorkState> OperationQueue::track(std::shared_ptr<WorkState> work) const {
-  work->set_inflight_calls(calls_);
+  work->set_calls(calls_, callers());
   return work;
 }
 

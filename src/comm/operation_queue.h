@@ -22,7 +22,6 @@
 #include "comm/device_call.h"
 #include "comm/services.h"
 #include "comm/worker.h"
-#include "flight/wait_graph.h"
 #include "tutti/comm/call_options.h"
 
 namespace tutti::comm {
@@ -63,12 +62,18 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
   std::shared_ptr<WorkState> call(const std::string& what, const std::string& arguments, const CallOptions& options,
                                   Body body, const CallPayload& data = {},
                                   std::shared_ptr<DeviceCall> device = nullptr);
-  /// Runs a collective on `tensors`: `body` calls the backend with them.
   using BackendCall = std::function<void(Backend& backend, const Operation& operation)>;
+  /// The form of a collective for small host tensors: `payload` is sent with the call signature, and `body` needs no
+  /// further message.
+  struct InlineCall {
+    at::Tensor payload;  // contiguous, with the same length on all ranks
+    std::function<void(const std::vector<const std::byte*>& payloads)> body;  // `payloads` is by rank
+  };
+  /// Runs a collective on `tensors`: `body` calls the backend with them. With `inlined`, runs that instead if the
+  /// tensors are in host memory and the payload is short. Afterwards writes back the tensors that the call writes to.
   std::shared_ptr<WorkState> call_backend(const std::string& what, const std::string& arguments,
-                                          const CallOptions& options, CallTensors& tensors, BackendCall body);
-  /// The largest payload of a call, in bytes.
-  std::size_t payload_bytes() const;
+                                          const CallOptions& options, CallTensors& tensors, BackendCall body,
+                                          InlineCall inlined = {});
 
   at::Tensor allocate(std::int64_t bytes, at::Device device);
   std::unique_ptr<PendingAllReduce> start_all_reduce(const at::Tensor& flat,
@@ -124,6 +129,8 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
 
  private:
   struct Call;
+  /// The largest payload of a call, in bytes.
+  std::size_t payload_bytes() const;
   void start(Call& call);
   void complete(Call& call);
 

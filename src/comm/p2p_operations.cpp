@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "comm/backend/describe.h"
-#include "comm/health/root_cause.h"
 #include "comm/operation_queue.h"
 #include "comm/transport/tcp/group_endpoint.h"
 #include "tutti/core/error.h"
@@ -51,7 +50,7 @@ std::shared_ptr<WorkState> OperationQueue::send(const at::Tensor& memory, int pe
                                                 const char* what, std::shared_ptr<DeviceCall> device) {
   auto request = make_request(what, memory, peer, tag, options);
   auto state = std::make_shared<WorkState>();
-  state->set_callers(callers());
+  state->set_calls(nullptr, callers());
   request->mark_completed = [state](std::exception_ptr failure) { state->end(std::move(failure)); };
   // A message must not overtake an earlier one whose bytes are still on the device.
   if (!device && messages_->idle()) {
@@ -79,7 +78,7 @@ std::shared_ptr<WorkState> OperationQueue::receive(const at::Tensor& memory, int
                                                    const char* what, std::shared_ptr<DeviceCall> device) {
   auto request = make_request(what, memory, peer, tag, options);
   auto state = std::make_shared<WorkState>();
-  state->set_callers(callers());
+  state->set_calls(nullptr, callers());
   request->mark_completed = [state](std::exception_ptr failure) { state->end(std::move(failure)); };
   if (device) {
     state->set_on_waited([device] { device->block_current_stream(); });
@@ -142,10 +141,7 @@ void OperationQueue::monitored_barrier(bool wait_for_all, const CallOptions& opt
   for (int peer = 1; peer < backend_->size(); ++peer) send(outcome, peer, release_tag, notice_options, what);
   if (absent.empty()) return;
   std::string names;
-  for (const int rank : absent) {
-    if (!names.empty()) names += ", ";
-    names += std::to_string(rank);
-  }
+  for (const int rank : absent) names += (names.empty() ? "" : ", ") + std::to_string(rank);
   throw TimeoutError(std::string(what) + ": " + (wait_for_all ? "Ranks " : "Rank ") + names +
                          " failed to pass monitoredBarrier within " + describe_duration(timeout) + ".",
                      absent);

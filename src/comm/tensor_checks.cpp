@@ -83,7 +83,6 @@ void require_available_device(const char* what, const at::Tensor& tensor) {
 }
 
 ContiguousTensor::ContiguousTensor(const char* what, const at::Tensor& tensor, Use use, DeviceAccess access) {
-  require_dense(what, tensor);
   require_available_device(what, tensor);
   if (use != Use::input) {
     require_writable(what, tensor);

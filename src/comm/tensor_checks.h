@@ -25,9 +25,9 @@ class ContiguousTensor {
   /// The uses of the tensor in a collective.
   enum class Use { input, output, in_place };
 
-  /// Throws UsageError unless the tensor is dense and on a device of this process. For a tensor that the collective
-  /// writes to, throws it also if elements share memory, and bumps the tensor's version. Copies on a device are queued
-  /// on the calling thread's current stream.
+  /// `tensor` must be dense. Throws UsageError unless it is on a device of this process. For a tensor that the
+  /// collective writes to, throws it also if elements share memory, and bumps the tensor's version. Copies on a device
+  /// are queued on the calling thread's current stream.
   ContiguousTensor(const char* what, const at::Tensor& tensor, Use use, DeviceAccess access);
 
   /// The memory that the backend works on.

@@ -3,7 +3,6 @@
 #include <exception>
 #include <mutex>
 #include <optional>
-#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -15,6 +14,7 @@
 #include "comm/device/staged.h"
 #include "comm/make_communicator.h"
 #include "comm/select_backend.h"
+#include "comm/select_device_backend.h"
 #include "comm/transport/tcp/endpoint.h"
 #include "comm/transport/tcp/group_endpoint.h"
 #include "comm/transport/thread_transport.h"
@@ -44,19 +44,6 @@ void on_threads(int size, const std::function<void(int)>& work) {
   }
 }
 
-struct RequestedBackend {
-  std::string host;
-  bool is_staged = false;
-};
-
-/// "staged" and "staged:shared_memory" request a staged backend over that of the host.
-RequestedBackend parse_backend(const std::string& requested) {
-  constexpr std::string_view staged = "staged";
-  if (requested == staged) return {.host = "auto", .is_staged = true};
-  if (!requested.starts_with("staged:")) return {.host = requested};
-  return {.host = requested.substr(staged.size() + 1), .is_staged = true};
-}
-
 }  // namespace
 
 std::vector<Communicator> make_thread_communicators(int size, const CommunicatorOptions& options, int num_nodes) {
@@ -73,18 +60,19 @@ std::vector<Communicator> make_thread_communicators(int size, const Communicator
   for (int rank = 0; rank < size; ++rank) {
     addresses.push_back(sockets.emplace_back(comm::MessageSocket::listen("127.0.0.1")).to_text());
   }
-  std::vector<std::optional<Communicator>> made(static_cast<std::size_t>(size));
+  const auto requested = comm::parse_backend(options.backend, "", std::nullopt);
+  std::vector<Communicator> communicators(static_cast<std::size_t>(size));
   const auto make = [&](int rank) {
-    auto& communicator = made[static_cast<std::size_t>(rank)];
     std::shared_ptr<comm::Backend> backend =
         std::make_shared<comm::P2pBackend>(std::move(transports[static_cast<std::size_t>(rank)]),
                                            comm::make_topology(node_of_rank, rank), comm::heartbeat_timeout(options));
     // Messages between threads are copies in memory, so "auto" needs no other backend.
-    const auto [host_backend, is_staged] = parse_backend(options.backend);
-    if (host_backend != "auto") {
-      backend = comm::select_backend(std::move(backend), host_backend, "threads", options.connect_timeout);
+    if (requested.host != "auto") {
+      backend = comm::select_backend(std::move(backend), requested.host, "threads", options.connect_timeout);
     }
-    if (is_staged) backend = comm::make_staged_backend(std::move(backend));
+    if (requested.for_devices == comm::BackendRequest::ForDevices::staged) {
+      backend = comm::make_staged_backend(std::move(backend));
+    }
     if (options.device_backend) {
       backend = comm::make_device_backend(backend, *options.device_backend, "threads");
       backend = comm::add_encoded_sums(backend, "threads");
@@ -93,16 +81,14 @@ std::vector<Communicator> make_thread_communicators(int size, const Communicator
                                                            addresses, comm::EndpointOptions{.rank = rank});
     // "auto" reports no rank's last operation, so nothing would read the record.
     auto recorder =
-        host_backend == "auto" ? nullptr : flight::make_recorder({.rank = rank, .world_size = size}, nullptr);
-    communicator =
+        requested.host == "auto" ? nullptr : flight::make_recorder({.rank = rank, .world_size = size}, nullptr);
+    communicators[static_cast<std::size_t>(rank)] =
         make_communicator(std::move(backend), options, "threads",
                           {.recorder = std::move(recorder),
                            .p2p = std::make_shared<comm::GroupEndpoint>(
                                endpoint, "threads", comm::GroupHealth(nullptr, comm::all_ranks(size)), rank)});
   };
   on_threads(size, make);
-  std::vector<Communicator> communicators;
-  for (auto& one : made) communicators.push_back(std::move(*one));
   return communicators;
 }
 

@@ -51,14 +51,9 @@ void WorkState::end(std::exception_ptr failure) {
   for (const auto& continuation : continuations) continuation();
 }
 
-void WorkState::set_inflight_calls(std::shared_ptr<InflightCalls> calls) {
+void WorkState::set_calls(std::shared_ptr<InflightCalls> calls, std::shared_ptr<CallerThreads> callers) {
   const std::lock_guard lock(mutex_);
-  if (calls) callers_ = calls->callers();
   calls_ = std::move(calls);
-}
-
-void WorkState::set_callers(std::shared_ptr<CallerThreads> callers) {
-  const std::lock_guard lock(mutex_);
   callers_ = std::move(callers);
 }
 

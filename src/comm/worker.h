@@ -16,11 +16,9 @@ namespace tutti::comm {
 class WorkState {
  public:
   void end(std::exception_ptr failure);
-  /// Sets the calls that wait() waits for. Call before another thread waits.
-  void set_inflight_calls(std::shared_ptr<InflightCalls> calls);
-  /// The same for a work that no call of a communicator completes: a thread in wait() counts as one that may make
-  /// calls.
-  void set_callers(std::shared_ptr<CallerThreads> callers);
+  /// Sets the calls that wait() waits for; null for a work that no call of a communicator completes. A thread in wait()
+  /// then counts as one of `callers`, the threads that may make calls. Call before another thread waits.
+  void set_calls(std::shared_ptr<InflightCalls> calls, std::shared_ptr<CallerThreads> callers);
   void wait();
   bool is_completed() const;
   /// Sets what each wait() runs on its thread after the operation succeeded. Call before another thread waits.

@@ -120,7 +120,7 @@ TEST(ReduceTree, FloatsHaveTheBitsOfDoublesRoundedWhereSumsAreExact) {
       contributions.push_back(reinterpret_cast<std::byte*>(&memory[1 + i * elements]));
     std::vector<float> result(elements);
     reduce_tree(contributions, reinterpret_cast<std::byte*>(result.data()), elements, at::kFloat,
-                {.op = ReduceOp::mean, .scale = {.factor = 0.5, .divisor = 4}});
+                {.op = ReduceOp::mean, .factor = 0.5, .divisor = 4});
     for (std::size_t i = 0; i < elements; ++i) {
       EXPECT_EQ(result[i], (memory[1 + i] + memory[1 + elements + i] + memory[1 + 2 * elements + i]) / 4 * 0.5F);
     }

@@ -108,7 +108,7 @@ void DirectAllReduce::send(int peer, Phase phase, const Buffer& buffer) {
 }
 
 void DirectAllReduce::finish_reduce_scatter(double scale) {
-  reduction_.scale.factor = scale;
+  reduction_.factor = scale;
   const auto deadline = operation_.deadline();
   for (OwnedChunk& owned : owned_chunks_) {
     const Chunk& chunk = owned.chunk;

@@ -103,7 +103,7 @@ void RecursiveHalvingAllReduce::add(const Buffer& left, const Buffer& right, con
 
 void RecursiveHalvingAllReduce::finish_reduce_scatter(double scale) {
   const auto deadline = operation_.deadline();
-  reduction_.scale.factor = scale;
+  reduction_.factor = scale;
   const auto& steps = schedule_.reduce_scatter;
   const auto last = std::ranges::find_if(steps.rbegin(), steps.rend(), &RecursiveHalvingStep::adds);
   for (; next_step_ < steps.size(); ++next_step_) {

@@ -1,5 +1,7 @@
 #pragma once
 // The operation that the calling thread runs, for warnings of a wait that is several layers below the call.
+#include <utility>
+
 #include "comm/backend/operation.h"
 
 namespace tutti::comm {
@@ -8,15 +10,17 @@ namespace tutti::comm {
 /// transports between a call and its waits do not use the operation and would only pass it on.
 class CurrentOperation {
  public:
-  explicit CurrentOperation(const Operation& operation);
-  ~CurrentOperation();
+  explicit CurrentOperation(const Operation& operation) : previous_(std::exchange(current_, &operation)) {}
+  ~CurrentOperation() { current_ = previous_; }
   CurrentOperation(const CurrentOperation&) = delete;
   CurrentOperation& operator=(const CurrentOperation&) = delete;
 
   /// The calling thread's operation; null if it runs none.
-  static const Operation* get();
+  static const Operation* get() { return current_; }
 
  private:
+  inline static thread_local const Operation* current_ = nullptr;
+
   const Operation* previous_;
 };
 
@@ -24,14 +28,16 @@ class CurrentOperation {
 /// wait.
 class SuppressSlowWarning {
  public:
-  explicit SuppressSlowWarning(bool active);
-  ~SuppressSlowWarning();
+  explicit SuppressSlowWarning(bool active) : previous_(std::exchange(active_, active || active_)) {}
+  ~SuppressSlowWarning() { active_ = previous_; }
   SuppressSlowWarning(const SuppressSlowWarning&) = delete;
   SuppressSlowWarning& operator=(const SuppressSlowWarning&) = delete;
 
-  static bool is_active();
+  static bool is_active() { return active_; }
 
  private:
+  inline static thread_local bool active_ = false;
+
   bool previous_;
 };
 

@@ -55,6 +55,7 @@ class ForwardingBackend : public Backend {
       : Backend(with_heartbeat_timeout(std::move(traits), *inner), inner->rank(), inner->topology()),
         inner_(std::move(inner)) {}
   Backend& inner() const { return *inner_; }
+  const std::shared_ptr<Backend>& shared_inner() const { return inner_; }
 
  private:
   static BackendTraits with_heartbeat_timeout(BackendTraits traits, const Backend& inner) {

@@ -84,7 +84,6 @@ class DeviceBackend final : public ForwardingBackend {
                            .device_collectives = factory.device != c10::DeviceType::CPU,
                            .fixed_order = false},
                           host_backend),
-        host_backend_(host_backend),
         factory_(std::move(factory)),
         group_name_(std::move(group)) {}
 
@@ -184,7 +183,7 @@ class DeviceBackend final : public ForwardingBackend {
     throw_if_any_failed(operation, problem_of(device, [&] {
                           devices::require_available(device);
                           group = std::make_shared<DeviceGroup>(factory_.make(group_name_, rank(), size(), device),
-                                                                device, host_backend_);
+                                                                device, shared_inner());
                         }));
     {
       const std::lock_guard lock(mutex_);
@@ -231,7 +230,6 @@ class DeviceBackend final : public ForwardingBackend {
                     {failed_rank});
   }
 
-  const std::shared_ptr<Backend> host_backend_;
   const C10dBackendFactory factory_;
   const std::string group_name_;
   std::mutex mutex_;

@@ -5,7 +5,7 @@
 #include <chrono>
 #include <string>
 
-#include "tutti/comm/communicator_options.h"
+#include "tutti/comm/c10d_backend_factory.h"
 
 namespace tutti::comm {
 

@@ -1,5 +1,6 @@
 #include "comm/device/collectives.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/accumulate.h>
 
@@ -131,22 +132,15 @@ void all_to_all_v(DeviceGroup& group, const Operation& operation, const std::vec
   };
   auto sent = lengths_of(inputs);
   auto received = lengths_of(outputs);
-  const auto options = at::TensorOptions(at::kByte).device(group.device());
-  at::Tensor from = at::empty({c10::sum_integers(sent)}, options);
-  at::Tensor to = at::empty({c10::sum_integers(received)}, options);
-  std::int64_t begin = 0;
-  for (const at::Tensor& input : inputs) {
-    const auto length = static_cast<std::int64_t>(input.nbytes());
-    if (length > 0) from.narrow(0, begin, length).copy_(bytes_of(input), /*non_blocking=*/true);
-    begin += length;
-  }
+  std::vector<at::Tensor> input_bytes;
+  for (const at::Tensor& input : inputs) input_bytes.push_back(bytes_of(input));
+  at::Tensor from = at::cat(input_bytes);
+  at::Tensor to = at::empty({c10::sum_integers(received)}, from.options());
   group.run_on_current_stream(operation, {to, from},
                               [&](c10d::Backend& backend) { return backend.alltoall_base(to, from, received, sent); });
-  begin = 0;
-  for (const at::Tensor& output : outputs) {
-    const auto length = static_cast<std::int64_t>(output.nbytes());
-    if (length > 0) bytes_of(output).copy_(to.narrow(0, begin, length), /*non_blocking=*/true);
-    begin += length;
+  const auto output_bytes = to.split_with_sizes(received);
+  for (std::size_t rank = 0; rank < outputs.size(); ++rank) {
+    bytes_of(outputs[rank]).copy_(output_bytes[rank], /*non_blocking=*/true);
   }
 }
 

@@ -35,12 +35,14 @@ DeviceGroup::~DeviceGroup() {
 void DeviceGroup::run_on_current_stream(const Operation& operation, std::vector<at::Tensor> memory,
                                         const Launch& launch) {
   throw_if_failed();
-  auto inputs_ready = shared(StreamEvent::on_current_stream(device_));
-  rethrow_as_transfer_error([&] { launch(*c10d_backend_)->wait(); });
-  watchdog_.watch({.inputs_ready = std::move(inputs_ready),
-                   .completed = shared(StreamEvent::on_current_stream(device_)),
-                   .timeout = operation.timeout,
-                   .memory = std::move(memory)});
+  rethrow_as_transfer_error([&] {
+    auto inputs_ready = shared(StreamEvent::on_current_stream(device_));
+    launch(*c10d_backend_)->wait();
+    watchdog_.watch({.inputs_ready = std::move(inputs_ready),
+                     .completed = shared(StreamEvent::on_current_stream(device_)),
+                     .timeout = operation.timeout,
+                     .memory = std::move(memory)});
+  });
 }
 
 DeviceGroup::EventPtr DeviceGroup::run_after(const EventPtr& inputs_ready, const Operation& operation,

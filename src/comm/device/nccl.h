@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "comm/device/backend.h"
+#include "tutti/comm/c10d_backend_factory.h"
 
 namespace tutti::comm {
 

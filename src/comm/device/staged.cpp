@@ -25,15 +25,14 @@ class StagedBackend final : public ForwardingBackend {
                            .all_devices = host->traits().all_devices,
                            .device = devices::accelerator_type(),
                            .fixed_order = host->traits().fixed_order},
-                          host),
-        host_(host) {}
+                          host) {}
 
   std::unique_ptr<PendingAllReduce> start_all_reduce(const Operation& operation, const at::Tensor& flat,
                                                      const std::shared_ptr<const WireCodec>& codec) override {
     if (!devices::is_accelerator(flat.device())) {
-      return std::make_unique<QueuedHostAllReduce>(host_, operation, flat, codec);
+      return std::make_unique<QueuedHostAllReduce>(shared_inner(), operation, flat, codec);
     }
-    return std::make_unique<StagedAllReduce>(host_, operation, flat, buffers_.slice_of(flat), codec,
+    return std::make_unique<StagedAllReduce>(shared_inner(), operation, flat, buffers_.slice_of(flat), codec,
                                              streams_of(flat.device()), is_closed_);
   }
 
@@ -66,7 +65,6 @@ class StagedBackend final : public ForwardingBackend {
     return streams;
   }
 
-  std::shared_ptr<Backend> host_;
   std::shared_ptr<std::atomic<bool>> is_closed_ = std::make_shared<std::atomic<bool>>(false);
   StagingBuffers buffers_;
   std::mutex mutex_;

@@ -7,7 +7,6 @@
 #include <optional>
 #include <vector>
 
-#include "comm/backend/backend.h"
 #include "device/side_stream.h"
 
 namespace tutti::comm {

@@ -1,11 +1,9 @@
 #include "comm/device/watchdog.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "comm/backend/describe.h"
 #include "comm/backend/failure_timeouts.h"
-#include "comm/backend/operation.h"
 #include "comm/backend/topology.h"
 #include "core/thread_name.h"
 #include "device/devices.h"
@@ -42,10 +40,9 @@ Watchdog::~Watchdog() {
 
 void Watchdog::watch(DeviceWork work) {
   if (work.completed->is_reached()) return;
-  const Deadline deadline = Clock::now() + std::min(work.timeout, longest_timeout);
   {
     const std::lock_guard lock(mutex_);
-    in_flight_.push_back({.work = std::move(work), .deadline = deadline});
+    in_flight_.push_back(std::move(work));
     if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   }
   changed_.notify_all();
@@ -90,20 +87,23 @@ void Watchdog::run() {
   }
 }
 
-std::vector<Watchdog::Entry> Watchdog::poll() {
-  std::vector<Entry> completed;
+std::vector<DeviceWork> Watchdog::poll() {
+  std::vector<DeviceWork> completed;
   std::optional<TransferError> failure;
-  std::vector<Entry> left;
-  for (Entry& entry : in_flight_) {
-    auto error = failure_of(entry);
-    if (error && !failure) failure = std::move(error);
+  std::vector<DeviceWork> left;
+  for (DeviceWork& work : in_flight_) {
     bool is_completed = false;
     try {
-      is_completed = entry.work.completed->is_reached();
-    } catch (const std::exception&) {
-      is_completed = aborted_;  // failure_of() has reported the device's error
+      is_completed = work.completed->is_reached();
+      if (!is_completed && !failure && Clock::now() >= work.deadline) failure = lateness_of(work);
+    } catch (const std::exception& error) {
+      is_completed = aborted_;
+      if (!failure) {
+        failure.emplace(TransferError::Kind::device_timeout, std::vector<int>{rank_},
+                        device_.str() + ": " + first_line(error.what()), std::chrono::milliseconds(0));
+      }
     }
-    (is_completed ? completed : left).push_back(std::move(entry));
+    (is_completed ? completed : left).push_back(std::move(work));
   }
   in_flight_ = std::move(left);
   if (!failure && !in_flight_.empty()) failure = failure_of_peers();
@@ -111,22 +111,15 @@ std::vector<Watchdog::Entry> Watchdog::poll() {
   return completed;
 }
 
-std::optional<TransferError> Watchdog::failure_of(const Entry& entry) const {
-  try {
-    if (entry.work.completed->is_reached() || Clock::now() < entry.deadline) return std::nullopt;
-    const bool own_device = !entry.work.inputs_ready->is_reached();
-    if (own_device) {
-      return TransferError(TransferError::Kind::device_timeout, {rank_},
-                           "the device of this rank (" + std::to_string(rank_) + "), " + device_.str() +
-                               ", did not reach a collective within " + describe_duration(entry.work.timeout),
-                           entry.work.timeout);
-    }
-    return TransferError(TransferError::Kind::device_timeout, ranks_except(rank_, size_),
-                         "a collective on " + device_.str() + " did not end in time", entry.work.timeout);
-  } catch (const std::exception& error) {
-    return TransferError(TransferError::Kind::device_timeout, {rank_}, device_.str() + ": " + first_line(error.what()),
-                         std::chrono::milliseconds(0));
+TransferError Watchdog::lateness_of(const DeviceWork& work) const {
+  if (!work.inputs_ready->is_reached()) {
+    return TransferError(TransferError::Kind::device_timeout, {rank_},
+                         "the device of this rank (" + std::to_string(rank_) + "), " + device_.str() +
+                             ", did not reach a collective within " + describe_duration(work.timeout),
+                         work.timeout);
   }
+  return TransferError(TransferError::Kind::device_timeout, ranks_except(rank_, size_),
+                       "a collective on " + device_.str() + " did not end in time", work.timeout);
 }
 
 std::optional<TransferError> Watchdog::failure_of_peers() {

@@ -12,6 +12,7 @@
 #include <ATen/core/TensorBody.h>
 #include <c10/core/Device.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -21,6 +22,7 @@
 #include <thread>
 #include <vector>
 
+#include "comm/backend/operation.h"
 #include "comm/backend/peer_health.h"
 #include "device/side_stream.h"
 
@@ -32,6 +34,7 @@ struct DeviceWork {
   std::shared_ptr<const devices::StreamEvent> completed;
   std::chrono::milliseconds timeout{0};
   std::vector<at::Tensor> memory{};  ///< the device reads or writes it
+  Deadline deadline = Clock::now() + std::min(timeout, longest_timeout);
 };
 
 /// Thread safe.
@@ -54,15 +57,11 @@ class Watchdog {
   bool wait_for_all();
 
  private:
-  struct Entry {
-    DeviceWork work;
-    Deadline deadline;
-  };
-
   void run();
   /// Removes completed work and returns it. Sets failure_ if some work has failed.
-  std::vector<Entry> poll();
-  std::optional<TransferError> failure_of(const Entry& entry) const;
+  std::vector<DeviceWork> poll();
+  /// The failure of `work`, which has not ended at its deadline.
+  TransferError lateness_of(const DeviceWork& work) const;
   std::optional<TransferError> failure_of_peers();
   void end_all(std::unique_lock<std::mutex>& lock) noexcept;
 
@@ -74,7 +73,7 @@ class Watchdog {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<Entry> in_flight_;
+  std::vector<DeviceWork> in_flight_;
   std::optional<TransferError> failure_;
   std::optional<Deadline> peer_exited_since_;
   bool aborted_ = false;

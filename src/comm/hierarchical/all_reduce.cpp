@@ -26,6 +26,7 @@ HierarchicalAllReduce::HierarchicalAllReduce(std::shared_ptr<NodeGroups> groups,
   NodeState& node = *groups_->node;
   const auto elements = static_cast<std::size_t>(flat_.numel());
   const Range range = shard_of(elements, flat_.element_size(), node.rank(), node.size());
+  shard_begin_ = range.offset * flat_.element_size();
   shard_ = flat_.narrow(0, static_cast<std::int64_t>(range.offset), static_cast<std::int64_t>(range.length));
   if (codec_) prescale_ = 1.0 / static_cast<double>(std::bit_ceil(static_cast<unsigned>(node.size())));
   node.local().last_operation.set(operation_);
@@ -34,10 +35,6 @@ HierarchicalAllReduce::HierarchicalAllReduce(std::shared_ptr<NodeGroups> groups,
 
 void HierarchicalAllReduce::wait_for_node(SequenceCounter RankState::*progress) const {
   groups_->node_subgroup.run([&] { groups_->node->wait_for_all(progress, number_, {operation_}); });
-}
-
-std::size_t HierarchicalAllReduce::shard_begin() const {
-  return static_cast<std::size_t>(shard_.storage_offset() - flat_.storage_offset()) * flat_.element_size();
 }
 
 void HierarchicalAllReduce::finish_reduce_scatter(double scale) {
@@ -60,7 +57,7 @@ void HierarchicalAllReduce::reduce_shard() {
   std::vector<at::Tensor> wide;
   std::vector<const std::byte*> contributions;
   for (int rank = 0; rank < node.size(); ++rank) {
-    std::byte* const contribution = location_.of(rank) + shard_begin();
+    std::byte* const contribution = location_.of(rank) + shard_begin_;
     if (!is_widened) {
       contributions.push_back(contribution);
       continue;
@@ -70,7 +67,7 @@ void HierarchicalAllReduce::reduce_shard() {
   }
   wide_shard_ = is_widened ? wide.front() : shard_;
   reduce_tree(contributions, static_cast<std::byte*>(wide_shard_.data_ptr()), static_cast<std::size_t>(shard_.numel()),
-              wide_shard_.scalar_type(), {.op = ReduceOp::sum, .scale = {.factor = prescale_}});
+              wide_shard_.scalar_type(), {.factor = prescale_});
 }
 
 void HierarchicalAllReduce::wait() {
@@ -87,7 +84,7 @@ void HierarchicalAllReduce::copy_to_node() {
   if (!wide_shard_.is_same(shard_)) shard_.copy_(wide_shard_);
   const auto* const shard = static_cast<const std::byte*>(shard_.const_data_ptr());  // null if it is empty
   for (int rank = 0; rank < node.size(); ++rank) {
-    if (rank != node.rank()) std::copy_n(shard, shard_.nbytes(), location_.of(rank) + shard_begin());
+    if (rank != node.rank()) std::copy_n(shard, shard_.nbytes(), location_.of(rank) + shard_begin_);
   }
   const auto copied = static_cast<std::int64_t>(shard_.nbytes()) * (node.size() - 1);
   bytes_sent_ =

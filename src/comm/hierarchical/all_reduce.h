@@ -34,7 +34,6 @@ class HierarchicalAllReduce final : public PendingAllReduce {
 
  private:
   void wait_for_node(SequenceCounter RankState::*progress) const;
-  std::size_t shard_begin() const;
   void reduce_shard();
   void copy_to_node();
 
@@ -44,9 +43,10 @@ class HierarchicalAllReduce final : public PendingAllReduce {
   at::Tensor flat_;
   std::shared_ptr<const WireCodec> codec_;
   std::uint32_t number_;
-  at::Tensor shard_;       // of `flat`, in this rank's memory
-  at::Tensor wide_shard_;  // the shard in fp32 if `flat` is fp16 or bf16, else `shard_`
-  double prescale_ = 1;    // scales the node's sum so that its encoding does not overflow
+  std::size_t shard_begin_ = 0;  // in bytes
+  at::Tensor shard_;             // of `flat`, in this rank's memory
+  at::Tensor wide_shard_;        // the shard in fp32 if `flat` is fp16 or bf16, else `shard_`
+  double prescale_ = 1;          // scales the node's sum so that its encoding does not overflow
   std::shared_ptr<InterNodeSum> inter_node_sum_;
   std::int64_t bytes_sent_ = 0;
 };

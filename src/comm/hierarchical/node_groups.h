@@ -3,8 +3,8 @@
 // the same local rank on all nodes, which exchange messages.
 //
 // The ranks with one local rank own the same shards (see HierarchicalAllReduce). All other messages between nodes are
-// exchanged by the node leaders. In a large job, other ranks connect to another node only when they own a shard,
-// because connections have threads.
+// exchanged by the node leaders. Other ranks connect to another node only when they own a shard, so that a large
+// job has few connections.
 #include <ATen/core/TensorBody.h>
 
 #include <cstddef>
@@ -55,7 +55,12 @@ struct NodeGroups {
   }
 
   /// Reduces the oldest pending sum.
-  void reduce_oldest();
+  void reduce_oldest() {
+    InterNodeSum& oldest = *pending_sums.front();
+    inter_node_subgroup.run([&] { oldest.pending->finish_reduce_scatter(oldest.scale); });
+    oldest.reduced = true;
+    pending_sums.pop_front();
+  }
 };
 
 }  // namespace tutti::comm

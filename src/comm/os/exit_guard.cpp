@@ -49,10 +49,11 @@ GuardCount& guard_count() {
 
 ExitGuard::ExitGuard() {
   guard_count().add(1);
+  guard_.reset(&guard_count());
 }
 
-ExitGuard::~ExitGuard() {
-  if (active_) guard_count().add(-1);
+void ExitGuard::Release::operator()(void*) const {
+  guard_count().add(-1);
 }
 
 }  // namespace tutti::comm

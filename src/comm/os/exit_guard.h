@@ -1,6 +1,7 @@
 #pragma once
 // Delays the exit of the process. Threads of this library may still run when main() returns, if the program did not
 // wait for their operations.
+#include <memory>
 
 namespace tutti::comm {
 
@@ -9,14 +10,12 @@ namespace tutti::comm {
 class ExitGuard {
  public:
   ExitGuard();
-  ~ExitGuard();
-  ExitGuard(ExitGuard&& other) noexcept : active_(other.active_) { other.active_ = false; }
-  ExitGuard(const ExitGuard&) = delete;
-  ExitGuard& operator=(const ExitGuard&) = delete;
-  ExitGuard& operator=(ExitGuard&&) = delete;
 
  private:
-  bool active_ = true;
+  struct Release {
+    void operator()(void*) const;
+  };
+  std::unique_ptr<void, Release> guard_;
 };
 
 }  // namespace tutti::comm

@@ -93,10 +93,6 @@ const ProcessIdentity& this_process() {
   return *known;  // that of another thread
 }
 
-ProcessProbe::ProcessProbe(pid_t process) : pid_(process) {
-  if (const auto proc_stat = read_proc_stat(folder_of(process))) start_time_ = proc_stat->start_time;
-}
-
 ProcessProbe::ProcessProbe(const ProcessIdentity& process) : pid_(process.pid) {
   if (process.time_namespace == this_process().time_namespace) start_time_ = process.start_time;
 }

@@ -57,8 +57,6 @@ bool reports_core_dump(std::string_view status);
 /// probe for every rank of its node. Thread safe.
 class ProcessProbe {
  public:
-  /// Reads the start time of the process from /proc.
-  explicit ProcessProbe(pid_t process);
   /// Takes the start time from `process` and reads no file: N ranks create N * N probes.
   explicit ProcessProbe(const ProcessIdentity& process);
 

@@ -22,11 +22,6 @@ namespace {
 // kernels run on the calling thread.
 constexpr std::size_t reduce_chunk_elements = 32768;
 
-void scale_in_place(at::Tensor& values, const Scale& scale) {
-  if (scale.divisor != 1) values.div_(scale.divisor);
-  if (scale.factor != 1) values.mul_(scale.factor);
-}
-
 /// The reduction of `views`, in `sum_dtype`. Never writes to a view.
 at::Tensor reduce_subtree(std::span<const at::Tensor> views, at::ScalarType sum_dtype, ReduceOp op) {
   if (views.size() == 1) return views[0].to(sum_dtype);
@@ -41,10 +36,7 @@ at::Tensor reduce_subtree(std::span<const at::Tensor> views, at::ScalarType sum_
 }  // namespace
 
 Reduction make_reduction(ReduceOp op, int size) {
-  Reduction reduction;
-  reduction.op = op;
-  if (op == ReduceOp::mean) reduction.scale.divisor = size;
-  return reduction;
+  return {.op = op, .divisor = op == ReduceOp::mean ? static_cast<double>(size) : 1};
 }
 
 at::ScalarType dtype_of_sums(at::ScalarType dtype) {
@@ -81,7 +73,7 @@ void reduce_pair(at::Tensor out, const at::Tensor& a, const at::Tensor& b, Reduc
 void reduce_tree(std::span<const std::byte* const> contributions, std::byte* result, std::size_t elements,
                  at::ScalarType dtype, const Reduction& reduction) {
   if (dtype == at::kFloat && (reduction.op == ReduceOp::sum || reduction.op == ReduceOp::mean)) {
-    reduce_float32(contributions, result, elements, reduction.scale.divisor, reduction.scale.factor);
+    reduce_float32(contributions, result, elements, reduction.divisor, reduction.factor);
     return;
   }
   const at::AutoDispatchBelowADInplaceOrView without_autograd;
@@ -95,7 +87,8 @@ void reduce_tree(std::span<const std::byte* const> contributions, std::byte* res
     };
     std::ranges::transform(contributions, views.begin(), view);
     at::Tensor reduced = reduce_subtree(views, sum_dtype, reduction.op);
-    scale_in_place(reduced, reduction.scale);
+    if (reduction.divisor != 1) reduced.div_(reduction.divisor);
+    if (reduction.factor != 1) reduced.mul_(reduction.factor);
     if (reduced.const_data_ptr() != result + begin * width) view(result).copy_(reduced);
   }
 }

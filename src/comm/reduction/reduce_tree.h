@@ -10,16 +10,12 @@
 
 namespace tutti::comm {
 
-/// The scaling of a reduced value: (value / divisor) * factor. A divisor or factor of 1 is skipped.
-struct Scale {
-  double factor = 1;
-  double divisor = 1;
-};
-
-/// An operation on pairs, and the scaling of its result.
+/// An operation on pairs, and the scaling of its result: (value / divisor) * factor. A divisor or factor of 1 is
+/// skipped.
 struct Reduction {
   ReduceOp op = ReduceOp::sum;
-  Scale scale{};
+  double factor = 1;
+  double divisor = 1;
 };
 /// The reduction of `op` over `size` ranks: a mean divides by `size`.
 Reduction make_reduction(ReduceOp op, int size);

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "comm/reduction/reduce_tree.h"
-#include "comm/shm/failure_board.h"
 #include "comm/shm/small_all_gather.h"
 #include "tutti/core/logging.h"
 
@@ -51,41 +50,37 @@ std::unique_ptr<PendingAllGather> ShmBackend::start_small_all_gather(const Opera
 }
 
 void ShmBackend::all_reduce(const Operation& operation, const at::Tensor& flat, ReduceOp op) {
-  StagedCollectives* const staged = staged_collectives_for(operation);
-  if (staged == nullptr) return inner().all_reduce(operation, flat, op);
-  staged->all_reduce(flat, make_reduction(op, size()), {operation});
+  if (auto* staged = staged_collectives(operation))
+    return staged->all_reduce(flat, make_reduction(op, size()), {operation});
+  inner().all_reduce(operation, flat, op);
 }
 
 void ShmBackend::all_gather(const Operation& operation, const at::Tensor& output, const at::Tensor& input) {
-  StagedCollectives* const staged = staged_collectives_for(operation);
-  if (staged == nullptr) return inner().all_gather(operation, output, input);
-  staged->all_gather(output, input, {operation});
+  if (auto* staged = staged_collectives(operation)) return staged->all_gather(output, input, {operation});
+  inner().all_gather(operation, output, input);
 }
 
 void ShmBackend::reduce_scatter(const Operation& operation, const at::Tensor& output, const at::Tensor& input,
                                 ReduceOp op) {
-  StagedCollectives* const staged = staged_collectives_for(operation);
-  if (staged == nullptr) return inner().reduce_scatter(operation, output, input, op);
-  staged->reduce_scatter(output, input, make_reduction(op, size()), {operation});
+  if (auto* staged = staged_collectives(operation))
+    return staged->reduce_scatter(output, input, make_reduction(op, size()), {operation});
+  inner().reduce_scatter(operation, output, input, op);
 }
 
 void ShmBackend::all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input) {
-  StagedCollectives* const staged = staged_collectives_for(operation);
-  if (staged == nullptr) return inner().all_to_all(operation, output, input);
-  staged->all_to_all(output, input, {operation});
+  if (auto* staged = staged_collectives(operation)) return staged->all_to_all(output, input, {operation});
+  inner().all_to_all(operation, output, input);
 }
 
 void ShmBackend::broadcast(const Operation& operation, const at::Tensor& tensor, int root) {
-  StagedCollectives* const staged = staged_collectives_for(operation);
-  if (staged == nullptr) return inner().broadcast(operation, tensor, root);
-  staged->broadcast(tensor, root, {operation});
+  if (auto* staged = staged_collectives(operation)) return staged->broadcast(tensor, root, {operation});
+  inner().broadcast(operation, tensor, root);
 }
 
 void ShmBackend::all_to_all_v(const Operation& operation, const std::vector<at::Tensor>& outputs,
                               const std::vector<at::Tensor>& inputs, std::size_t longest) {
-  StagedCollectives* const staged = staged_collectives_for(operation);
-  if (staged == nullptr) return inner().all_to_all_v(operation, outputs, inputs, longest);
-  staged->all_to_all_v(outputs, inputs, longest, {operation});
+  if (auto* staged = staged_collectives(operation)) return staged->all_to_all_v(outputs, inputs, longest, {operation});
+  inner().all_to_all_v(operation, outputs, inputs, longest);
 }
 
 at::Tensor ShmBackend::allocate(const Operation& operation, std::int64_t bytes, at::Device device) {
@@ -109,10 +104,6 @@ at::Tensor ShmBackend::allocate(const Operation& operation, std::int64_t bytes, 
 
 std::vector<std::byte> ShmBackend::bootstrap_all_gather(const Operation& operation, std::span<const std::byte> input) {
   return Backend::bootstrap_all_gather(operation, input);  // through payload slots
-}
-
-std::shared_ptr<FailureBoard> ShmBackend::failure_board() {
-  return make_shm_failure_board(node_);
 }
 
 std::shared_ptr<Backend> ShmBackend::split(const std::vector<int>& members, const std::string& name,
@@ -151,13 +142,8 @@ std::optional<ShmLocation> ShmBackend::location_of(const at::Tensor& flat) const
   return std::nullopt;
 }
 
-std::uint32_t ShmBackend::next_all_reduce() {
-  const std::lock_guard lock(mutex_);
-  return ++all_reduces_;
-}
-
 /// Created with the first collective that needs it; null if the ranks cannot share memory for it.
-StagedCollectives* ShmBackend::staged_collectives_for(const Operation& operation) {
+StagedCollectives* ShmBackend::staged_collectives(const Operation& operation) {
   if (staged_ || staging_unavailable_) return staged_.get();
   std::string reason = "the node has more than " + std::to_string(max_ranks) + " ranks";
   SharedMemory memory;

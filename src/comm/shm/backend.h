@@ -2,6 +2,7 @@
 // The backend for the ranks of one node: collectives through shared memory.
 #include <ATen/core/TensorBody.h>
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -42,7 +43,7 @@ class ShmBackend final : public ForwardingBackend {
   std::shared_ptr<Backend> duplicate(const std::string& name, std::chrono::milliseconds timeout) override;
   void connect() override {}
   std::vector<std::byte> bootstrap_all_gather(const Operation& operation, std::span<const std::byte> input) override;
-  std::shared_ptr<FailureBoard> failure_board() override;
+  std::shared_ptr<FailureBoard> failure_board() override { return node_; }
   void close() noexcept override;
 
   /// Like duplicate(), but the ranks exchange addresses through their shared memory. Returns null and sets `reason` if
@@ -55,16 +56,16 @@ class ShmBackend final : public ForwardingBackend {
   /// The location of `flat`; nullopt unless it is in memory from allocate().
   std::optional<ShmLocation> location_of(const at::Tensor& flat) const;
   /// The number of the next all-reduce in shared memory.
-  std::uint32_t next_all_reduce();
+  std::uint32_t next_all_reduce() { return ++all_reduces_; }
 
  private:
-  StagedCollectives* staged_collectives_for(const Operation& operation);
+  StagedCollectives* staged_collectives(const Operation& operation);
 
   SelectBackend for_groups_;
   std::shared_ptr<NodeState> node_;
   mutable std::mutex mutex_;
   std::vector<std::weak_ptr<const ShmAllocation>> allocations_;
-  std::uint32_t all_reduces_ = 0;
+  std::atomic<std::uint32_t> all_reduces_ = 0;
   std::mutex all_gather_mutex_;  // held while an all-gather waits for a slot, during which all-reduces must start
   std::uint32_t all_gathers_ = 0;
   std::unique_ptr<StagedCollectives> staged_;  // used by the communicator's queue thread only

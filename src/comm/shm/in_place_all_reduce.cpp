@@ -29,7 +29,7 @@ InPlaceAllReduce::InPlaceAllReduce(std::shared_ptr<NodeState> node, Operation op
 
 void InPlaceAllReduce::finish_reduce_scatter(double scale) {
   node_->wait_for_all(&RankState::reductions_started, number_, {operation_});
-  const Reduction reduction{.scale = {.factor = scale}};
+  const Reduction reduction{.factor = scale};
   const std::size_t width = c10::elementSize(dtype_);
   const Range shard = shard_of(elements_, width, node_->rank(), node_->size());
   const std::size_t block_length = block_bytes / width;

@@ -11,24 +11,16 @@ void NodeBroadcast::run(std::span<std::byte> bytes, const OperationDeadline& wai
     bytes = bytes.subspan(chunk.size());
     ++last_;
     if (node_->rank() == 0) {
-      publish(chunk, wait);
+      node_->local().consumed.advance_to(last_ - 1);  // the leader waits for the other ranks only
+      node_->wait_for_all(&RankState::consumed, last_ - slots, wait);
+      std::memcpy(slot(), chunk.data(), chunk.size());
+      node_->local().published.advance_to(last_);
     } else {
-      consume(chunk, wait);
+      node_->wait_for_leader(&RankState::published, last_, wait);
+      std::memcpy(chunk.data(), slot(), chunk.size());
+      node_->local().consumed.advance_to(last_);
     }
   }
-}
-
-void NodeBroadcast::publish(std::span<const std::byte> chunk, const OperationDeadline& wait) {
-  node_->local().consumed.advance_to(last_ - 1);  // the leader waits for the other ranks only
-  node_->wait_for_all(&RankState::consumed, last_ - slots, wait);
-  std::memcpy(slot(), chunk.data(), chunk.size());
-  node_->local().published.advance_to(last_);
-}
-
-void NodeBroadcast::consume(std::span<std::byte> chunk, const OperationDeadline& wait) {
-  node_->wait_for_leader(&RankState::published, last_, wait);
-  std::memcpy(chunk.data(), slot(), chunk.size());
-  node_->local().consumed.advance_to(last_);
 }
 
 }  // namespace tutti::comm

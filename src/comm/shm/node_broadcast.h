@@ -29,8 +29,6 @@ class NodeBroadcast {
   void run(std::span<std::byte> bytes, const OperationDeadline& wait);
 
  private:
-  void publish(std::span<const std::byte> chunk, const OperationDeadline& wait);
-  void consume(std::span<std::byte> chunk, const OperationDeadline& wait);
   std::byte* slot() const { return memory_.of(0) + (last_ % slots) * slot_bytes; }
 
   std::shared_ptr<NodeState> node_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <system_error>
@@ -12,6 +11,7 @@
 #include "comm/backend/current_operation.h"
 #include "comm/backend/describe.h"
 #include "comm/backend/failure_timeouts.h"
+#include "comm/backend/topology.h"
 #include "tutti/core/error.h"
 #include "tutti/core/logging.h"
 
@@ -203,7 +203,7 @@ void NodeState::wait_for_all(SequenceCounter RankState::*counter, std::uint32_t 
     if (wait_for((rank_ + step) % size(), awaited, wait, check)) continue;
     std::vector<int> missing;
     for (int rank = 0; rank < size(); ++rank) {
-      if (!reached(rank, awaited)) missing.push_back(rank);
+      if (rank != rank_ && !reached(rank, awaited)) missing.push_back(rank);
     }
     throw TransferError(TransferError::Kind::timeout, missing, "it did not enter the call");
   }
@@ -228,21 +228,16 @@ bool NodeState::decide_all_gather(std::uint32_t number, bool completed) const {
   return (found & 1U) != 0;
 }
 
-std::vector<int> NodeState::closed_ranks() const {
-  // A rank publishes its failure report before it sets `closed`.
+std::vector<int> NodeState::closed_ranks() {
   constexpr auto close_timeout = std::chrono::seconds(2);
-  std::vector<int> peers;
   for (const auto deadline = Clock::now() + close_timeout; Clock::now() < deadline;) {
-    std::vector<int> closed;
-    peers.clear();
-    for (int rank = 0; rank < size(); ++rank) {
-      if (rank == rank_) continue;
-      peers.push_back(rank);
-      if (of(rank).closed.load()) closed.push_back(rank);
-    }
+    auto closed = exited_ranks();
+    std::erase(closed, rank_);
     if (!closed.empty()) return closed;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  auto peers = all_ranks(size());
+  std::erase(peers, rank_);
   return peers;
 }
 
@@ -277,6 +272,33 @@ void NodeState::log_stopped_peer(int peer, const Operation& operation, Deadline 
 
 void NodeState::close() noexcept {
   local().closed.store(true);
+}
+
+void NodeState::publish(int rank, const std::string& text) {
+  RankState& state = of(rank);
+  const auto length = static_cast<std::uint32_t>(std::min(text.size(), sizeof(state.failure_message)));
+  std::copy_n(text.data(), length, state.failure_message);
+  state.failure_message_length.store(length, std::memory_order_release);
+}
+
+std::vector<std::optional<std::string>> NodeState::read() {
+  std::vector<std::optional<std::string>> messages(static_cast<std::size_t>(size()));
+  for (int rank = 0; rank < size(); ++rank) {
+    const RankState& state = of(rank);
+    const auto length = std::min<std::size_t>(state.failure_message_length.load(std::memory_order_acquire),
+                                              sizeof(state.failure_message));
+    if (length > 0) messages[static_cast<std::size_t>(rank)].emplace(state.failure_message, length);
+  }
+  return messages;
+}
+
+// A rank publishes its report before it closes the communicator.
+std::vector<int> NodeState::exited_ranks() {
+  std::vector<int> closed;
+  for (int rank = 0; rank < size(); ++rank) {
+    if (of(rank).closed.load()) closed.push_back(rank);
+  }
+  return closed;
 }
 
 }  // namespace tutti::comm

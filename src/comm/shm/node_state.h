@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -89,11 +90,11 @@ struct RankState {
 };
 
 /// Thread safe.
-class NodeState {
+class NodeState final : public FailureBoard {
  public:
   /// Returns nullptr and sets `reason` if the ranks cannot share memory. Every rank must call it.
   static std::shared_ptr<NodeState> connect(Backend& backend, const Operation& operation, std::string& reason);
-  ~NodeState() { close(); }
+  ~NodeState() override { close(); }
   NodeState(const NodeState&) = delete;
   NodeState& operator=(const NodeState&) = delete;
 
@@ -115,7 +116,7 @@ class NodeState {
   bool decide_all_gather(std::uint32_t number, bool completed) const;
   /// The ranks that have closed the communicator. Blocks until there is one; after 2 s without any, returns all other
   /// ranks.
-  std::vector<int> closed_ranks() const;
+  std::vector<int> closed_ranks();
 
   /// Sets the ranks to name in log lines, if they differ from the ranks of this communicator.
   void set_global_ranks(std::vector<int> global_ranks) { global_ranks_ = std::move(global_ranks); }
@@ -129,6 +130,12 @@ class NodeState {
   }
 
   void close() noexcept;
+
+  // The failure board. A report stays readable while any process maps the memory, even after the process of the report
+  // has exited. A rank publishes one report, before it closes the communicator.
+  void publish(int rank, const std::string& text) override;
+  std::vector<std::optional<std::string>> read() override;
+  std::vector<int> exited_ranks() override;
 
  private:
   NodeState(SharedMemory memory, int rank, const std::vector<SegmentAddress>& addresses,

@@ -32,15 +32,14 @@ bool SequenceCounter::wait_for(std::uint32_t value, int spins, Deadline deadline
   // Decrements the count on return and on exceptions.
   const std::unique_ptr<SequenceCounter, void (*)(SequenceCounter*)> unregister(
       this, [](SequenceCounter* counter) { counter->waiters_.fetch_sub(1, std::memory_order_seq_cst); });
-  while (!reached(value)) {
-    const auto remaining = deadline - Clock::now();
-    if (remaining <= Clock::duration::zero()) return false;
+  for (;;) {
     const std::uint32_t seen = value_.load(std::memory_order_seq_cst);
     if (static_cast<std::int32_t>(seen - value) >= 0) return true;
+    const auto remaining = deadline - Clock::now();
+    if (remaining <= Clock::duration::zero()) return false;
     futex_wait(value_, seen, std::min<std::chrono::nanoseconds>(remaining, max_sleep));
     if (!reached(value)) check_peer();
   }
-  return true;
 }
 
 }  // namespace tutti::comm

@@ -16,7 +16,8 @@ struct Slot {
   State state = State::waiting;
 };
 
-class ThreadHub {
+/// Also the board for the failure reports of its ranks.
+class ThreadHub final : public FailureBoard {
  public:
   explicit ThreadHub(int size)
       : size_(size), disconnected_(static_cast<std::size_t>(size)), failure_reports_(disconnected_.size()) {}
@@ -72,11 +73,11 @@ class ThreadHub {
     return thread_hub;
   }
 
-  void publish(int rank, const std::string& text) {
+  void publish(int rank, const std::string& text) override {
     const std::lock_guard lock(mutex_);
     failure_reports_[static_cast<std::size_t>(rank)] = text;
   }
-  std::vector<std::optional<std::string>> failure_reports() {
+  std::vector<std::optional<std::string>> read() override {
     const std::lock_guard lock(mutex_);
     return failure_reports_;
   }
@@ -146,17 +147,6 @@ class ThreadTransfer final : public Transfer {
   int peer_;
 };
 
-class ThreadFailureBoard final : public FailureBoard {
- public:
-  explicit ThreadFailureBoard(std::shared_ptr<ThreadHub> thread_hub) : hub_(std::move(thread_hub)) {}
-
-  void publish(int rank, const std::string& text) override { hub_->publish(rank, text); }
-  std::vector<std::optional<std::string>> read() override { return hub_->failure_reports(); }
-
- private:
-  std::shared_ptr<ThreadHub> hub_;
-};
-
 class ThreadTransport final : public Transport {
  public:
   ThreadTransport(std::shared_ptr<ThreadHub> thread_hub, int rank)
@@ -178,7 +168,7 @@ class ThreadTransport final : public Transport {
     return std::make_shared<ThreadTransport>(hub_->split(name, size), rank);
   }
 
-  std::shared_ptr<FailureBoard> failure_board() override { return std::make_shared<ThreadFailureBoard>(hub_); }
+  std::shared_ptr<FailureBoard> failure_board() override { return hub_; }
   bool peer_exited(int rank) const override { return hub_->peer_exited(rank); }
   void close() noexcept override { hub_->disconnect(rank()); }
 

@@ -84,9 +84,18 @@ class NoDescriptors {
   rlimit before_{};
 };
 
+/// The identity of a child of this process.
+ProcessIdentity identity_of(pid_t process) {
+  ProcessIdentity identity{.pid = process, .time_namespace = this_process().time_namespace};
+  if (const auto proc_stat = read_proc_stat("/proc/" + std::to_string(process))) {
+    identity.start_time = proc_stat->start_time;
+  }
+  return identity;
+}
+
 TEST(ProcessProbe, DetectsAnExitBeforeTheParentReapsIt) {
   const Sleeper child;
-  const ProcessProbe watch(child.process());
+  const ProcessProbe watch(identity_of(child.process()));
   EXPECT_EQ(watch.state(), ProcessState::running);
   child.kill();
   EXPECT_EQ(watch.state(), ProcessState::exited);
@@ -94,7 +103,7 @@ TEST(ProcessProbe, DetectsAnExitBeforeTheParentReapsIt) {
 
 TEST(ProcessProbe, DistinguishesAStoppedProcessFromAWaitingOne) {
   const Sleeper child;
-  const ProcessProbe watch(child.process());
+  const ProcessProbe watch(identity_of(child.process()));
   siginfo_t info{};
   const auto id = static_cast<id_t>(child.process());
   EXPECT_EQ(watch.state(), ProcessState::running);
@@ -187,11 +196,11 @@ TEST(ProcessProbe, WithoutDescriptorsARunningProcessHasNotExited) {
     const NoDescriptors none;
     return watch.state();
   };
-  const ProcessProbe watch(child.process());
+  const ProcessProbe watch(identity_of(child.process()));
   EXPECT_EQ(state_without_descriptors(watch), ProcessState::running);
   const ProcessProbe probe_without_descriptors = [&] {
     const NoDescriptors none;
-    return ProcessProbe(child.process());
+    return ProcessProbe(identity_of(child.process()));
   }();
   EXPECT_EQ(probe_without_descriptors.state(), ProcessState::running);
   child.kill_and_reap();
@@ -214,7 +223,7 @@ TEST(ProcessProbe, AReapedProcessHasExited) {
   Sleeper child;
   const pid_t process = child.process();
   child.kill_and_reap();
-  EXPECT_EQ(ProcessProbe(process).state(), ProcessState::exited);
+  EXPECT_EQ(ProcessProbe(identity_of(process)).state(), ProcessState::exited);
 }
 
 TEST(ProcessIdentity, EqualsItselfInItsNamespace) {

@@ -60,13 +60,6 @@ bool is_initialized() {
   return yes != 0 && !is_finalized();
 }
 
-const char* library() {
-  std::string text(MPI_MAX_LIBRARY_VERSION_STRING, '\0');
-  int length = 0;
-  MPI_Get_library_version(text.data(), &length);
-  return keep_text(text.substr(0, std::min(text.find_first_of(",\n"), static_cast<std::size_t>(length))));
-}
-
 const char* init(MpiWorld* world_info) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
@@ -121,35 +114,23 @@ void free_group(MpiGroup* group) {
   delete group;
 }
 
-template <typename Start>
-const char* start(MpiGroup* group, std::size_t size, const Start& part_of, MpiMessage** message) {
+const char* start(MpiGroup* group, bool receives, int peer, int tag, std::byte* data, std::size_t size,
+                  MpiMessage** message) {
   if (is_finalized()) return "MPI was finalised";
   // Handed over first: what was started is in use even if the rest fails.
-  auto& parts = (*message = new MpiMessage)->parts;
+  *message = new MpiMessage;
+  (*message)->receives = receives;
+  auto& parts = (*message)->parts;
   parts.resize(std::max<std::size_t>((size + max_part_bytes - 1) / max_part_bytes, 1));
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    const std::size_t offset = i * max_part_bytes;
-    parts[i].bytes = static_cast<int>(std::min(size - offset, max_part_bytes));
-    const int code = part_of(offset, parts[i], group->communicator);
+    auto& [request, bytes] = parts[i];
+    std::byte* const begin = data + i * max_part_bytes;
+    bytes = static_cast<int>(std::min(size - i * max_part_bytes, max_part_bytes));
+    const int code = receives ? MPI_Irecv(begin, bytes, MPI_BYTE, peer, tag, group->communicator, &request)
+                              : MPI_Isend(begin, bytes, MPI_BYTE, peer, tag, group->communicator, &request);
     if (code != MPI_SUCCESS) return mpi_error("starting a message", code);
   }
   return nullptr;
-}
-
-const char* send(MpiGroup* group, int peer, int tag, const std::byte* data, std::size_t size, MpiMessage** message) {
-  const auto part_of = [&](std::size_t offset, MpiMessage::Part& part, MPI_Comm communicator) {
-    return MPI_Isend(data + offset, part.bytes, MPI_BYTE, peer, tag, communicator, &part.request);
-  };
-  return start(group, size, part_of, message);
-}
-
-const char* receive(MpiGroup* group, int peer, int tag, std::byte* data, std::size_t size, MpiMessage** message) {
-  const auto part_of = [&](std::size_t offset, MpiMessage::Part& part, MPI_Comm communicator) {
-    return MPI_Irecv(data + offset, part.bytes, MPI_BYTE, peer, tag, communicator, &part.request);
-  };
-  const char* const error = start(group, size, part_of, message);
-  if (*message != nullptr) (*message)->receives = true;
-  return error;
 }
 
 /// Why a receive that has ended is not what was waited for; null where it is.
@@ -225,13 +206,11 @@ void finalize(long milliseconds) {
 
 extern "C" __attribute__((visibility("default"))) const MpiApi* tutti_mpi_api() {
   static const MpiApi api{.version = MpiApi::this_version,
-                          .library = &library,
                           .is_initialized = &is_initialized,
                           .init = &init,
                           .make_group = &make_group,
                           .free_group = &free_group,
-                          .send = &send,
-                          .receive = &receive,
+                          .start = &start,
                           .test = &test,
                           .cancel = &cancel,
                           .is_idle = &is_idle,

@@ -18,12 +18,10 @@ struct MpiWorld {
 /// Thread safe, but for two calls at once about one message. Functions that return text return null where all went
 /// well; the text is valid until the thread's next call. Ranks are those of MPI_COMM_WORLD or of the group.
 struct MpiApi {
-  static constexpr int this_version = 1;
+  static constexpr int this_version = 2;
   enum class State { pending, done, failed };
 
   int version;
-  /// "Open MPI v4.1.4". Needs no initialised MPI.
-  const char* (*library)();
   /// Whether MPI is initialised and not finalised.
   bool (*is_initialized)();
   /// Initialises MPI unless it is initialised. Every rank must call it.
@@ -32,9 +30,10 @@ struct MpiApi {
   const char* (*make_group)(const int* members, int count, int tag, MpiGroup** group);
   /// All messages have ended, here and on the other members.
   void (*free_group)(MpiGroup* group);
-  const char* (*send)(MpiGroup* group, int peer, int tag, const std::byte* data, std::size_t size,
-                      MpiMessage** message);
-  const char* (*receive)(MpiGroup* group, int peer, int tag, std::byte* data, std::size_t size, MpiMessage** message);
+  /// Starts a send of `data`, or a receive into it. Sets `message` even if it returns an error after MPI has begun to
+  /// use `data`.
+  const char* (*start)(MpiGroup* group, bool receives, int peer, int tag, std::byte* data, std::size_t size,
+                       MpiMessage** message);
   /// Looks once. After `failed`, `error` says what happened and the memory may still be in use.
   State (*test)(MpiMessage* message, const char** error);
   /// Asks MPI to cancel a receive. MPI cannot cancel a send.

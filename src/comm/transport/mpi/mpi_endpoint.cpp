@@ -42,8 +42,7 @@ std::shared_ptr<MpiRequest> MpiEndpoint::start(bool send, int peer, int tag, con
   auto request = std::make_shared<MpiRequest>();
   request->block = block;
   request->peer = peer;
-  const char* const error = send ? api_.send(group_, peer, tag, block.data, block.size, &request->message)
-                                 : api_.receive(group_, peer, tag, block.data, block.size, &request->message);
+  const char* const error = api_.start(group_, !send, peer, tag, block.data, block.size, &request->message);
   if (error == nullptr) return request;
   if (request->message != nullptr) orphaned_->keep({request});
   throw TransferError(TransferError::Kind::connection_closed, {peer}, error);

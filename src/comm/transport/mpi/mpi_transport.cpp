@@ -13,24 +13,8 @@
 namespace tutti::comm {
 namespace {
 
-// MPI has no wait with a deadline: it is asked again and again, ever less often, so that the core is left to others.
-class Backoff {
- public:
-  void pause() {
-    constexpr int polls_before_sleep = 100;
-    constexpr auto longest_sleep = std::chrono::microseconds(500);
-    if (++polls_ <= polls_before_sleep) {
-      cpu_pause();
-      return;
-    }
-    std::this_thread::sleep_for(sleep_);
-    sleep_ = std::min(sleep_ * 2, longest_sleep);
-  }
-
- private:
-  int polls_ = 0;
-  std::chrono::microseconds sleep_{10};
-};
+constexpr int polls_before_sleep = 100;
+constexpr auto longest_sleep = std::chrono::microseconds(500);
 
 class MpiTransfer final : public Transfer {
  public:
@@ -40,9 +24,17 @@ class MpiTransfer final : public Transfer {
   int peer() const override { return request_->peer; }
 
   void wait(Deadline deadline) override {
-    for (Backoff backoff; !endpoint_->is_complete(request_); backoff.pause()) {
+    // MPI has no wait with a deadline. The polls become rarer, which leaves the core to other threads.
+    std::chrono::microseconds sleep{10};
+    for (int polls = 0; !endpoint_->is_complete(request_); ++polls) {
       health_.throw_if_peers_failed();
       if (Clock::now() > deadline) throw TransferError(TransferError::Kind::timeout, {peer()}, "timed out");
+      if (polls < polls_before_sleep) {
+        cpu_pause();
+        continue;
+      }
+      std::this_thread::sleep_for(sleep);
+      sleep = std::min(sleep * 2, longest_sleep);
     }
   }
 

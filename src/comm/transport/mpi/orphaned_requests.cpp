@@ -58,16 +58,6 @@ void OrphanedRequests::keep(MpiRequests unfinished) {
   std::ranges::move(unfinished, std::back_inserter(orphans_));
 }
 
-void OrphanedRequests::note_failure() {
-  const std::lock_guard lock(mutex_);
-  failed_ = true;
-}
-
-bool OrphanedRequests::failed() {
-  const std::lock_guard lock(mutex_);
-  return failed_;
-}
-
 std::size_t OrphanedRequests::unreleased_groups() {
   const std::lock_guard lock(mutex_);
   return closing_groups_.size() + unreleased_;

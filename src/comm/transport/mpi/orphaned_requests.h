@@ -1,5 +1,6 @@
 #pragma once
 // What groups over MPI leave behind, and how MPI ends.
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -31,8 +32,8 @@ class OrphanedRequests {
   /// Messages that could not be cancelled: their memory stays until the process ends.
   void keep(MpiRequests unfinished);
   /// A group was closed with operations in flight.
-  void note_failure();
-  bool failed();
+  void note_failure() { failed_ = true; }
+  bool failed() const { return failed_; }
   /// Of the groups that this rank has left: those whose numbers MPI has not got back.
   std::size_t unreleased_groups();
 
@@ -48,7 +49,7 @@ class OrphanedRequests {
   std::vector<ClosingGroup> closing_groups_;
   std::size_t unreleased_ = 0;
   MpiRequests orphans_;
-  bool failed_ = false;
+  std::atomic<bool> failed_ = false;
 };
 
 /// Lets MPI end with the process, for the one who has initialised it.
