@@ -120,7 +120,7 @@ std::shared_ptr<Backend> ShmBackend::duplicate(const std::string& name, std::chr
 
 std::shared_ptr<ShmBackend> ShmBackend::duplicate_shm(const std::string& name, std::chrono::milliseconds timeout,
                                                       std::string& reason) {
-  auto node = NodeState::connect(*this, shm_setup_operation(timeout), reason);
+  auto node = NodeState::connect(*this, shared_inner(), shm_setup_operation(timeout), reason);
   if (!node) return nullptr;
   return std::make_shared<ShmBackend>(inner().duplicate(name, timeout), for_groups_, std::move(node));
 }
@@ -162,7 +162,7 @@ StagedCollectives* ShmBackend::staged_collectives(const Operation& operation) {
 std::shared_ptr<ShmBackend> make_shm_backend(const std::shared_ptr<Backend>& messages, SelectBackend for_groups,
                                              std::chrono::milliseconds timeout, std::string& reason) {
   const Operation operation = shm_setup_operation(timeout);
-  auto node = NodeState::connect(*messages, operation, reason);
+  auto node = NodeState::connect(*messages, messages, operation, reason);
   if (!node) return nullptr;
   auto backend = std::make_shared<ShmBackend>(messages, std::move(for_groups), std::move(node));
   // The rank that runs the coordinator must not exit before all other ranks have their values.

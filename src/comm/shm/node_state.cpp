@@ -113,16 +113,17 @@ SharedMemory create_shared_memory(Backend& backend, const Operation& operation, 
   return create_and_map(backend, operation, bytes, reason).memory;
 }
 
-std::shared_ptr<NodeState> NodeState::connect(Backend& backend, const Operation& operation, std::string& reason) {
+std::shared_ptr<NodeState> NodeState::connect(Backend& backend, std::shared_ptr<const PeerHealth> health,
+                                              const Operation& operation, std::string& reason) {
   MappedMemory mapped = create_and_map(backend, operation, sizeof(RankState), reason);
   if (mapped.memory.empty()) return nullptr;
-  return std::shared_ptr<NodeState>(
-      new NodeState(std::move(mapped.memory), backend.rank(), mapped.addresses, backend.traits().heartbeat_timeout));
+  return std::shared_ptr<NodeState>(new NodeState(std::move(mapped.memory), backend.rank(), mapped.addresses,
+                                                  std::move(health), backend.traits().heartbeat_timeout));
 }
 
 NodeState::NodeState(SharedMemory memory, int rank, const std::vector<SegmentAddress>& addresses,
-                     std::chrono::milliseconds heartbeat_timeout)
-    : memory_(std::move(memory)), rank_(rank), heartbeat_timeout_(heartbeat_timeout) {
+                     std::shared_ptr<const PeerHealth> health, std::chrono::milliseconds heartbeat_timeout)
+    : memory_(std::move(memory)), rank_(rank), health_(std::move(health)), heartbeat_timeout_(heartbeat_timeout) {
   for (const SegmentAddress& address : addresses) processes_.emplace_back(address.process);
   // Spinning helps only if the awaited rank runs at the same time. The queue thread needs a core beside the thread that
   // computes. A thread that waits for a result has a core to itself, because it does not compute meanwhile.
@@ -153,6 +154,7 @@ class NodeState::PeerCheck {
     const bool closed = node_.of(rank).closed.load();
     const bool due = stopped_timer_.due(now);
     const auto state = due ? node_.processes_[rank].state() : ProcessState::running;
+    const bool exited = due && (state == ProcessState::exited || node_.health_->peer_exited(rank));
     const auto stopped_time = due ? stopped_timer_.check(now, state == ProcessState::stopped) : Clock::duration::zero();
     if (due && state != ProcessState::stopped) end_stop_log();
     const bool stopped = stopped_time >= node_.heartbeat_timeout_;
@@ -163,10 +165,9 @@ class NodeState::PeerCheck {
       throw TransferError(TransferError::Kind::connection_closed, {rank}, "this rank has closed the communicator");
     if (stopped)
       throw TransferError(TransferError::Kind::process_stopped, {rank}, "process stopped", node_.heartbeat_timeout_);
-    if (state == ProcessState::exited)
-      throw TransferError(TransferError::Kind::process_exited, {rank}, "process exited");
-    if (closed)
+    if (closed && state != ProcessState::exited)
       throw TransferError(TransferError::Kind::connection_closed, {rank}, "the peer has closed the communicator");
+    if (exited) throw TransferError(TransferError::Kind::process_exited, {rank}, "process exited");
     if (stopped_time >= report_delay && !has_logged_stop_ && !node_.of(rank).stop_logged.exchange(true)) {
       has_logged_stop_ = true;
       node_.log_stopped_peer(rank, operation, now);

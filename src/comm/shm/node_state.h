@@ -92,8 +92,10 @@ struct RankState {
 /// Thread safe.
 class NodeState final : public FailureBoard {
  public:
-  /// Returns nullptr and sets `reason` if the ranks cannot share memory. Every rank must call it.
-  static std::shared_ptr<NodeState> connect(Backend& backend, const Operation& operation, std::string& reason);
+  /// Returns nullptr and sets `reason` if the ranks cannot share memory. Every rank must call it. `health`: of the same
+  /// ranks, as the coordinator reports them.
+  static std::shared_ptr<NodeState> connect(Backend& backend, std::shared_ptr<const PeerHealth> health,
+                                            const Operation& operation, std::string& reason);
   ~NodeState() override { close(); }
   NodeState(const NodeState&) = delete;
   NodeState& operator=(const NodeState&) = delete;
@@ -125,9 +127,7 @@ class NodeState final : public FailureBoard {
   int spin_count() const { return spin_count_; }
 
   /// True if `rank` has closed the communicator or its process has exited.
-  bool peer_exited(int rank) const {
-    return of(rank).closed.load() || processes_[rank].state() == ProcessState::exited;
-  }
+  bool peer_exited(int rank) const { return of(rank).closed.load() || has_exited(rank); }
 
   void close() noexcept;
 
@@ -139,7 +139,11 @@ class NodeState final : public FailureBoard {
 
  private:
   NodeState(SharedMemory memory, int rank, const std::vector<SegmentAddress>& addresses,
-            std::chrono::milliseconds heartbeat_timeout);
+            std::shared_ptr<const PeerHealth> health, std::chrono::milliseconds heartbeat_timeout);
+  /// A process that has called exec() still runs, but has closed its connection to the coordinator.
+  bool has_exited(int rank) const {
+    return processes_[rank].state() == ProcessState::exited || health_->peer_exited(rank);
+  }
   class PeerCheck;
   struct AwaitedCounter {
     SequenceCounter RankState::*counter;
@@ -157,6 +161,7 @@ class NodeState final : public FailureBoard {
   SharedMemory memory_;
   int rank_;
   std::vector<int> global_ranks_;
+  std::shared_ptr<const PeerHealth> health_;
   std::chrono::milliseconds heartbeat_timeout_;
   int queue_spin_count_;                 // on the communicator's queue thread
   int spin_count_;                       // on the thread that waits for the result

@@ -27,7 +27,7 @@ struct Member {
     const std::vector<int> nodes(static_cast<std::size_t>(transport->size()), 0);
     P2pBackend messages(transport, make_topology(nodes, transport->rank()), std::chrono::seconds(15));
     std::string reason;
-    node = NodeState::connect(messages, operation, reason);
+    node = NodeState::connect(messages, transport, operation, reason);
     node_broadcast = std::make_unique<NodeBroadcast>(
         node, create_shared_memory(messages, operation, NodeBroadcast::slots * NodeBroadcast::slot_bytes, reason));
   }

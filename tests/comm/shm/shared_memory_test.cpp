@@ -226,6 +226,30 @@ TEST(SharedMemory, AStoppedRankIsNamedLongBeforeTheDeadline) {
   EXPECT_EQ(results[2].output.find("summed"), std::string::npos) << results[2].output;
 }
 
+// exec() keeps the process and its start time, but closes its connections.
+const RankProgram execs("shm_execs", [] {
+  const Communicator communicator = connect("shared_memory");
+  if (communicator.rank() == 2) {
+    std::cout << "execs" << std::endl;
+    ::execlp("sleep", "sleep", "1000", nullptr);
+    std::abort();
+  }
+  try {
+    communicator.barrier().wait();
+    ADD_FAILURE() << "rank 2 cannot have entered the barrier";
+  } catch (const PeerError& failure) {
+    EXPECT_EQ(failure.ranks(), std::vector<int>{2}) << failure.what();
+  }
+  std::cout << "failed" << std::endl;
+});
+TEST(SharedMemory, ARankThatCallsExecHasExited) {
+  test::RankProcesses ranks(execs, 3);
+  for (const int rank : {0, 1}) EXPECT_TRUE(ranks.wait_for_output(rank, "failed"));
+  ranks.send_signal(2, SIGKILL);
+  const auto results = ranks.wait();
+  for (const int rank : {0, 1}) EXPECT_EQ(results[rank].exit_code, 0) << results[rank].output;
+}
+
 const RankProgram stops_for_a_while("shm_stops_for_a_while", [] {
   const Communicator communicator = connect("shared_memory");
   communicator.barrier({.name = "before"}).wait();
