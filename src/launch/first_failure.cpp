@@ -43,7 +43,19 @@ constexpr std::array<Phrase, 6> beginnings{{{"no answer from ", false},
                                             {": on ", false},
                                             {"no message from ", true}}};
 
-/// Removes a list of numbers ("0, 1, 5") from the beginning of `text`.
+/// Removes " to 5" from the beginning of `text` and adds the numbers of this range behind the last of `numbers`.
+void take_range(std::string_view& text, std::vector<int>& numbers) {
+  constexpr std::string_view to = " to ";
+  constexpr int longest = 1 << 20;  // the ranks of a job
+  if (!text.starts_with(to) || numbers.back() < 0) return;
+  int last = 0;
+  const auto [end, error] = std::from_chars(text.data() + to.size(), text.data() + text.size(), last);
+  if (error != std::errc{} || last - numbers.back() > longest) return;
+  for (int number = numbers.back() + 1; number <= last; ++number) numbers.push_back(number);
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+}
+
+/// Removes a list of numbers ("0, 1, 5", as describe_ranks() writes it) from the beginning of `text`.
 std::vector<int> take_numbers(std::string_view& text) {
   std::vector<int> numbers;
   while (true) {
@@ -53,6 +65,7 @@ std::vector<int> take_numbers(std::string_view& text) {
     if (error != std::errc{} || (!numbers.empty() && rest.size() == text.size())) return numbers;
     numbers.push_back(number);
     text = rest.substr(static_cast<std::size_t>(end - rest.data()));
+    take_range(text, numbers);
   }
 }
 

@@ -2,11 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <numeric>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/describe.h"
 #include "launch/first_failure.h"
 
 namespace tutti::peer_errors_test {
@@ -17,7 +19,7 @@ using Ranks = std::vector<int>;
 struct Example {
   std::string listed;  ///< the row of docs/error_messages.md; empty: the sources build the text elsewhere
   std::string line;    ///< what a rank prints
-  Ranks ranks;         ///< those that it blames
+  Ranks ranks;         ///< the failed ranks that it names
 };
 
 const std::vector<Example>& examples() {
@@ -91,6 +93,15 @@ TEST(PeerErrors, NameTheFailedRanks) {
   for (const Example& example : examples()) {
     EXPECT_EQ(named_failure_in(example.line).ranks, example.ranks) << example.line;
   }
+}
+
+TEST(PeerErrors, NameManyRanksAsARange) {
+  Ranks ranks(10);
+  std::iota(ranks.begin(), ranks.end(), 3);
+  ranks.push_back(20);
+  const std::string line = "barrier: " + describe_ranks(ranks) + " exited";
+  EXPECT_EQ(named_failure_in(line).ranks, ranks) << line;
+  EXPECT_EQ(named_failure_in("ranks 0 to 2000000000 exited").ranks, Ranks{});
 }
 
 TEST(PeerErrors, OfTheListHaveAnExampleEach) {
