@@ -2,6 +2,7 @@
 // Parses the command lines of `tutti` and of the programs behind it.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -94,20 +95,45 @@ inline std::string describe(const CLI::ParseError& error, const CLI::App& app, c
   return reason.empty() ? message : name + reason;
 }
 
-/// Throws UsageError for the first word that is no option.
-inline void refuse_unknown(const CLI::App& app) {
+/// Throws UsageError for the first unknown option among the words that parsing has left over.
+inline void refuse_unknown_option(const CLI::App& app) {
   const auto unknown = app.remaining();
-  if (unknown.empty()) return;
-  const std::string see = "see '" + app.get_name() + " --help'";
-  const std::string name = unknown.front().substr(0, unknown.front().find('='));
-  if (!name.starts_with('-')) throw UsageError("the word '" + name + "' is one too many: " + see);
+  const auto option = std::ranges::find_if(unknown, [](const std::string& word) { return word.starts_with('-'); });
+  if (option == unknown.end()) return;
+  const std::string name = option->substr(0, option->find('='));
   std::vector<std::string> known;
-  for (const auto* option : app.get_options()) {
-    if (option->get_group().empty()) continue;  // not for users
-    for (const auto& long_name : option->get_lnames()) known.push_back("--" + long_name);
+  for (const auto* one : app.get_options()) {
+    if (one->get_group().empty()) continue;  // not for users
+    for (const auto& long_name : one->get_lnames()) known.push_back("--" + long_name);
   }
   const auto meant = nearest_word(name, known);
-  throw UsageError("there is no option " + name + ": " + (meant ? "did you mean " + *meant + "? " : "") + see);
+  throw UsageError("there is no option " + name + ": " + (meant ? "did you mean " + *meant + "? " : "") + "see '" +
+                   app.get_name() + " --help'");
+}
+
+/// Throws UsageError for a word that is neither an option nor an argument.
+inline void refuse_extra_word(const CLI::App& app) {
+  const auto extra = app.remaining();
+  if (extra.empty()) return;
+  throw UsageError("the word '" + extra.front() + "' is one too many: see '" + app.get_name() + " --help'");
+}
+
+/// Throws UsageError for values that CLI11 accepts by mistake: nan, which passes CLI::Range, inf, and a negative number
+/// for an unsigned option, which strtoull() wraps around.
+inline void refuse_invalid_numbers(const CLI::App& app, const std::vector<std::string>& words) {
+  const std::string see = ": see '" + app.get_name() + " --help'";
+  for (const auto* option : app.get_options()) {
+    const std::string type = option->get_type_name();
+    for (const std::string& value : option->results()) {
+      double number = 0;
+      if (type.starts_with("FLOAT") && CLI::detail::lexical_cast(value, number) && !std::isfinite(number)) {
+        throw UsageError(spelling(*option, words) + " takes a number, not '" + value + "'" + see);
+      }
+      if (type.starts_with("UINT") && value.starts_with('-')) {
+        throw UsageError(spelling(*option, words) + " takes a number of 0 or more, not '" + value + "'" + see);
+      }
+    }
+  }
 }
 
 }  // namespace command_line
@@ -127,9 +153,12 @@ inline bool parse_command_line(CLI::App& app, const std::vector<std::string>& wo
     std::cout << app.help();
     return false;
   } catch (const CLI::ParseError& error) {
+    command_line::refuse_unknown_option(app);  // CLI11 took the word behind it for an option
     throw UsageError(command_line::describe(error, app, words) + ": see '" + command + " --help'");
   }
-  command_line::refuse_unknown(app);
+  command_line::refuse_unknown_option(app);
+  command_line::refuse_extra_word(app);
+  command_line::refuse_invalid_numbers(app, words);
   return true;
 }
 

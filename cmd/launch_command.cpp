@@ -46,7 +46,8 @@ std::string own_spelling(const std::string& word) {
 
 /// Whether this option's value is the next word.
 bool takes_next_word(const std::string& option) {
-  constexpr std::array<std::string_view, 4> flags{"-h", "--help", "--announce-port", "--end-with-stdin"};
+  constexpr std::array<std::string_view, 6> flags{"-h",           "--help",     "--announce-port", "--end-with-stdin",
+                                                  "--standalone", "--no-python"};
   if (std::find(flags.begin(), flags.end(), option) != flags.end()) return false;
   const bool is_long = option.starts_with("--");
   return is_long ? option.find('=') == std::string::npos : option.size() == 2;
@@ -111,11 +112,17 @@ int run_launch_command(const std::vector<std::string>& words) {
       "Exit code: that of the rank that failed first (128 + signal if a signal ended it), or 0.\n"
       "Kubernetes' PET_NNODES, PET_NPROC_PER_NODE, PET_NODE_RANK, PET_MASTER_ADDR and PET_MASTER_PORT are defaults.\n"
       "With --max-restarts the last attempt decides; TORCHELASTIC_RESTART_COUNT tells ranks which one they are in.");
-  auto* ranks_option =
-      app.add_option("-n,--nproc-per-node", options.ranks_per_node, "Ranks on this node")->capture_default_str();
+  auto* ranks_option = app.add_option("-n,--nproc-per-node", options.ranks_per_node,
+                                      "Ranks on this node, or auto, gpu or cpu: one for each GPU or core")
+                           ->capture_default_str();
+  ranks_option->transform([&](const std::string& text) {
+    return resolve_ranks(command_line::spelling(*ranks_option, option_words) + " " + text, text,
+                         node_devices(&process_variable));
+  });
   int all_ranks = 0;
   auto* all_ranks_option = app.add_option("--num-processes", all_ranks, "Ranks on all nodes together, instead of -n");
   auto* nodes_option = app.add_option("--nnodes", options.num_nodes, "Nodes in the job")->capture_default_str();
+  nodes_option->transform([](const std::string& text) { return resolve_nodes("--nnodes " + text, text); });
   auto* node_option =
       app.add_option("--node-rank", options.node_rank, "Which node this is, from 0")->capture_default_str();
   auto* address_option =
@@ -129,6 +136,8 @@ int run_launch_command(const std::vector<std::string>& words) {
   auto* hostfile_option =
       app.add_option("--hostfile", hostfile, "Run on the hosts of this file, a line HOST slots=N each, through ssh");
   app.add_option("--ssh", on_hosts.ssh, "With --hostfile: what reaches a host")->capture_default_str();
+  bool is_for_torchrun = false;
+  app.add_flag("--standalone,--no-python", is_for_torchrun, "Accepted as torchrun's, without effect");
   // What one launcher asks of another.
   app.add_flag("--announce-port", options.announce_port)->group("");
   std::uint16_t coordinator_port = 0;

@@ -28,7 +28,7 @@ ELSEWHERE = {
     "InspectOptions": "the options of tutti inspect",
 }
 # Words in capitals that are not variables.
-NO_VARIABLES = re.compile(r"(SIG[A-Z]+|TLS_\w+|INT|FLOAT|POSITIVE|NUMBER|RUN|FOLDER|SGD\w*|CUDA|CU\w+_STATUS_\w+|TORCH_VERSION_\w+|[FIUC]\d+\w*|B?F\d+\w*|"
+NO_VARIABLES = re.compile(r"(SIG[A-Z]+|TLS_\w+|INT|FLOAT|UINT|POSITIVE|NUMBER|RUN|FOLDER|SGD\w*|CUDA|CU\w+_STATUS_\w+|TORCH_VERSION_\w+|[FIUC]\d+\w*|B?F\d+\w*|"
                           r"BOOL|\w+_|[A-Z]{1,2})$")
 # Variables of a login or a shell, which --hostfile does not pass on.
 LOGIN = {"ARGC", "BASHOPTS", "BASHPID", "BASH_VERSINFO", "EGID", "EUID", "FUNCNAME", "GID", "GROUPS", "HISTCMD", "IFS", "KSH_VERSION",

@@ -10,23 +10,52 @@
 namespace tutti {
 namespace {
 
-struct Ending {
+struct Phrase {
   std::string_view text;
   bool timed_out;
 };
 
-// What messages say of failed ranks, after the ranks (flight/wait_graph.cpp, comm/health/root_cause.cpp).
-constexpr std::array<Ending, 9> endings{{{" exited", false},
-                                         {" disconnected (", false},
-                                         {" aborted ", false},
-                                         {", which runs the coordinator, ", false},
-                                         {" has been stopped for ", true},
-                                         {" have been stopped for ", true},
-                                         {" missed heartbeats for ", true},
-                                         {" did not enter the call within ", true},
-                                         {" did not join within ", true}}};
+// What messages say of failed ranks, after the ranks: see tests/launch/peer_errors_test.cpp.
+constexpr std::array<Phrase, 18> endings{{{" exited", false},
+                                          {" disconnected (", false},
+                                          {" aborted ", false},
+                                          {", which runs the coordinator, ", false},
+                                          {" has been stopped for ", true},
+                                          {" have been stopped for ", true},
+                                          {" missed heartbeats for ", true},
+                                          {" did not enter the call within ", true},
+                                          {" did not join within ", true},
+                                          {" could not read ", false},
+                                          {" failed inside the scope", false},
+                                          {" failed or left", false},
+                                          {" failed to make its data loader", false},
+                                          {" sent an invalid sparse gradient", false},
+                                          {" announced a message of ", false},
+                                          {" has left the group", false},
+                                          {" stopped sending the message ", true},
+                                          {" did not accept the message ", true}}};
 
-/// Removes a list of numbers ("0, 1, 5") from the beginning of `text`.
+// What messages say before the ranks.
+constexpr std::array<Phrase, 6> beginnings{{{"no answer from ", false},
+                                            {"the sampler of ", false},
+                                            {"was rejected on ", false},
+                                            {" failed on ", false},
+                                            {": on ", false},
+                                            {"no message from ", true}}};
+
+/// Removes " to 5" from the beginning of `text` and adds the numbers of this range behind the last of `numbers`.
+void take_range(std::string_view& text, std::vector<int>& numbers) {
+  constexpr std::string_view to = " to ";
+  constexpr int longest = 1 << 20;  // the ranks of a job
+  if (!text.starts_with(to) || numbers.back() < 0) return;
+  int last = 0;
+  const auto [end, error] = std::from_chars(text.data() + to.size(), text.data() + text.size(), last);
+  if (error != std::errc{} || last - numbers.back() > longest) return;
+  for (int number = numbers.back() + 1; number <= last; ++number) numbers.push_back(number);
+  text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+}
+
+/// Removes a list of numbers ("0, 1, 5", as describe_ranks() writes it) from the beginning of `text`.
 std::vector<int> take_numbers(std::string_view& text) {
   std::vector<int> numbers;
   while (true) {
@@ -36,7 +65,15 @@ std::vector<int> take_numbers(std::string_view& text) {
     if (error != std::errc{} || (!numbers.empty() && rest.size() == text.size())) return numbers;
     numbers.push_back(number);
     text = rest.substr(static_cast<std::size_t>(end - rest.data()));
+    take_range(text, numbers);
   }
+}
+
+/// Whether "rank 0: cannot write ..." behind `text` is an error that all ranks throw because of one.
+bool comes_before_reason(std::string_view text) {
+  const bool is_search = text.find("find_executable_batch_size with ") != std::string_view::npos;
+  return text.empty() || text.ends_with("what():  ") || text.ends_with("Connecting over TCP: ") ||
+         (is_search && text.ends_with(": "));
 }
 
 class Search {
@@ -109,12 +146,15 @@ NamedFailure named_failure_in(std::string_view line) {
     auto ranks = take_numbers(rest);
     if (ranks.empty()) continue;
     if (is_self) return {.ranks = std::move(ranks), .timed_out = true};
-    // An error that all ranks throw because of one: "rank 0: cannot write ...".
-    const bool is_reason = at == 0 && rest.starts_with(": ");
-    if (is_reason || line.substr(0, at).ends_with("no answer from "))
-      return {.ranks = std::move(ranks), .timed_out = false};
-    const auto ending = std::ranges::find_if(endings, [&](const Ending& one) { return rest.starts_with(one.text); });
-    if (ending != endings.end()) return {.ranks = std::move(ranks), .timed_out = ending->timed_out};
+    const std::string_view before = line.substr(0, at);
+    if (rest.starts_with(": ") && comes_before_reason(before)) return {.ranks = std::move(ranks), .timed_out = false};
+    const auto* phrase =
+        std::ranges::find_if(beginnings, [&](const Phrase& one) { return before.ends_with(one.text); });
+    if (phrase == beginnings.end()) {
+      phrase = std::ranges::find_if(endings, [&](const Phrase& one) { return rest.starts_with(one.text); });
+      if (phrase == endings.end()) continue;
+    }
+    return {.ranks = std::move(ranks), .timed_out = phrase->timed_out};
   }
   return named;
 }

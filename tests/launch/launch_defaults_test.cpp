@@ -43,7 +43,21 @@ TEST(LaunchDefaults, ReadTheVariablesOfKubernetes) {
   EXPECT_EQ(options.master_port, 29400);
   EXPECT_EQ(defaults_for({{"PET_NNODES", "2:2"}}).num_nodes, 2);
   EXPECT_EQ(defaults_for({{"PET_NNODES", "2"}}).master_addr, "");
-  EXPECT_EQ(defaults_for({{"PET_NPROC_PER_NODE", "auto"}}).ranks_per_node, allowed_cores());
+  EXPECT_EQ(defaults_for({{"PET_NPROC_PER_NODE", "cpu"}}).ranks_per_node, allowed_cores());
+  EXPECT_EQ(defaults_for({{"PET_NPROC_PER_NODE", "auto"}, {"CUDA_VISIBLE_DEVICES", ""}}).ranks_per_node,
+            allowed_cores());
+}
+
+TEST(LaunchDefaults, ResolveTheWordsOfTorchrun) {
+  const NodeDevices with_gpus{.cores = 64, .gpus = 8};
+  const NodeDevices without{.cores = 64, .gpus = 0};
+  EXPECT_EQ(resolve_ranks("-n auto", "auto", with_gpus), "8");
+  EXPECT_EQ(resolve_ranks("-n gpu", "gpu", with_gpus), "8");
+  EXPECT_EQ(resolve_ranks("-n cpu", "cpu", with_gpus), "64");
+  EXPECT_EQ(resolve_ranks("-n auto", "auto", without), "64");
+  EXPECT_EQ(resolve_ranks("-n 3", "3", with_gpus), "3");
+  EXPECT_EQ(resolve_nodes("--nnodes 3:3", "3:3"), "3");
+  EXPECT_EQ(resolve_nodes("--nnodes x", "x"), "x");
 }
 
 TEST(LaunchDefaults, NameTheInvalidVariable) {
@@ -51,7 +65,7 @@ TEST(LaunchDefaults, NameTheInvalidVariable) {
       {{{"PET_NNODES", "x"}}, "PET_NNODES='x'"},
       {{{"PET_NNODES", "0"}}, "PET_NNODES='0'"},
       {{{"PET_NNODES", "1:4"}}, "PET_NNODES='1:4' is a range"},
-      {{{"PET_NPROC_PER_NODE", "gpu"}}, "PET_NPROC_PER_NODE='gpu'"},
+      {{{"PET_NPROC_PER_NODE", "gpu"}, {"CUDA_VISIBLE_DEVICES", ""}}, "PET_NPROC_PER_NODE='gpu': there is no"},
       {{{"PET_NPROC_PER_NODE", "0"}}, "PET_NPROC_PER_NODE='0'"},
       {{{"PET_NPROC_PER_NODE", "2.5"}}, "PET_NPROC_PER_NODE='2.5'"},
       {{{"PET_NODE_RANK", "1"}}, "PET_NODE_RANK=1"},

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "launch/master_socket.h"
+#include "launch/rank_variables.h"
 #include "launch/tutti_process.h"
 
 namespace tutti::test::tutti_command_test {
@@ -91,6 +92,38 @@ TEST(TuttiCommand, NamesOptionsAsTheUserTypedThem) {
   expect_refusal({"inspect", "-n"}, "tutti: -n needs a value after it");
   expect_refusal({"inspect", "-n", "x"}, "tutti: -n takes a whole number, not 'x'");
   expect_refusal({"inspect", "--operation", "3"}, "there is no option --operation: did you mean --operations?");
+}
+
+TEST(TuttiCommand, NamesAnUnknownOptionBeforeWhatItHides) {
+  expect_refusal({"launch", "--stand-alone", "-n", "2", "--", "true"}, "tutti: there is no option --stand-alone");
+  expect_refusal({"launch", "-t", "-n", "2", "--", "true"}, "tutti: there is no option -t: see");
+  expect_refusal({"launch", "--foo", "1", "-n", "two", "--", "true"}, "tutti: there is no option --foo");
+  expect_refusal({"report", "--bogus"}, "there is no option --bogus");
+  expect_refusal({"report"}, "RUN is missing");
+}
+
+TEST(TuttiCommand, RefusesWhatIsNoNumber) {
+  expect_refusal({"launch", "--grace", "nan", "--", "true"}, "tutti: --grace takes a number, not 'nan': see");
+  expect_refusal({"inspect", "-n", "-3"}, "tutti: -n takes a number of 0 or more, not '-3': see");
+}
+
+TEST(TuttiCommand, AcceptsTheWordsOfTorchrun) {
+  const Words job{"sh", "-c", "echo of $WORLD_SIZE"};
+  const auto run = [&](Words words) {
+    words.insert(words.begin(), "launch");
+    words.insert(words.end(), job.begin(), job.end());
+    return TuttiProcess(words, {.variables = {"CUDA_VISIBLE_DEVICES="}}).wait();
+  };
+  const auto cores = std::to_string(allowed_cores());
+  for (const auto* word : {"auto", "cpu"}) {
+    const auto done = run({"--standalone", "--no_python", "--nnodes=1:1", std::string("--nproc-per-node=") + word});
+    EXPECT_EQ(done.exit_code, 0) << done.err;
+    EXPECT_EQ(lines_with(done.out, "of " + cores), allowed_cores()) << done.out;
+  }
+  EXPECT_EQ(lines_with(run({"--standalone", "-n", "2"}).out, "of 2"), 2);
+  EXPECT_TRUE(contains(run({"-n", "gpu"}).err, "tutti: -n gpu: there is no NVIDIA GPU")) << run({"-n", "gpu"}).err;
+  expect_refusal({"launch", "--nnodes", "1:2", "--", "true"},
+                 "--nnodes 1:2 is a range, but tutti launch needs a fixed number of nodes: set one");
 }
 
 TEST(TuttiCommand, SuggestsTheNearestName) {
