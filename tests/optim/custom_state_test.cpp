@@ -12,6 +12,7 @@
 #include <torch/serialize/output-archive.h>
 
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -237,12 +238,20 @@ TEST(CustomOptimizerState, ALoadThatKeepsStateIsRefused) {
   EXPECT_TRUE(stepped.momentum.equal(before));
 }
 
+struct Refusing : test::Lazy {
+  using Lazy::Lazy;
+  void load(torch::serialize::InputArchive& archive) override {
+    Lazy::load(archive);
+    if (momentum.defined()) throw std::runtime_error("not this momentum");
+  }
+};
+
 TEST(CustomOptimizerState, AFailedLoadOfAFirstStateLeavesNone) {
   const auto value = at::ones({2}).requires_grad_();
-  test::Lazy fresh({value});
-  StateDict unknown = optimizer_state(fresh, one_name);
-  unknown.set("saved.momentum", std::int64_t{1});
-  expect_refused([&] { load_optimizer_state(fresh, one_name, unknown); }, "nothing was loaded");
+  Refusing fresh({value});
+  StateDict state = optimizer_state(fresh, one_name);
+  state.set("saved.momentum", at::ones({2}));
+  expect_refused([&] { load_optimizer_state(fresh, one_name, state); }, "nothing was loaded: not this momentum");
   EXPECT_FALSE(fresh.momentum.defined());
 }
 

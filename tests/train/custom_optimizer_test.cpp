@@ -77,7 +77,7 @@ const RankCase lazy_undo("lazy_optimizer_undo", [](const Communicator& communica
   FailsToLoad of_saved;
   saved.accelerator.register_for_checkpointing("fails", of_saved);
   saved.step();
-  saved.accelerator.save_state({.folder = folder});
+  saved.accelerator.save_state({.folder = folder / "state"});
   for (const bool keeps_state : {false, true}) {
     LazyRun run(communicator);
     run.optimizer().keeps_state = keeps_state;
@@ -85,11 +85,11 @@ const RankCase lazy_undo("lazy_optimizer_undo", [](const Communicator& communica
     run.accelerator.register_for_checkpointing("fails", object);
     object.fails = run.accelerator.is_last_process();
     const std::string before = bytes_of(*run.net);
-    expect_says(message_of<Error>([&] { run.accelerator.load_state(folder); }), "it does not load");
+    expect_says(message_of<Error>([&] { run.accelerator.load_state(folder / "state"); }), "it does not load");
     EXPECT_TRUE(bytes_of(*run.net) == before);
     const bool is_restored = !keeps_state || run.accelerator.is_last_process();
     EXPECT_EQ(run.optimizer().momentum.defined(), !is_restored);
-    run.accelerator.load_state(folder);
+    run.accelerator.load_state(folder / "state");
     EXPECT_TRUE(run.optimizer().momentum.equal(saved.optimizer().momentum));
   }
   communicator.barrier().wait();
