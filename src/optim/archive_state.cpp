@@ -4,14 +4,18 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <c10/util/Exception.h>
+#include <c10/util/Type.h>
 #include <torch/serialize/input-archive.h>
 #include <torch/serialize/output-archive.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <sstream>
+#include <typeinfo>
 #include <utility>
 #include <variant>
+
+#include "optim/unique_parameters.h"
 
 namespace tutti {
 namespace {
@@ -204,9 +208,7 @@ void write_archive(OutputArchive& archive, const StateDict& state, int depth) {
   }
 }
 
-}  // namespace
-
-StateDict state_from_save(const torch::optim::Optimizer& optimizer) {
+StateDict written_by_save(const torch::optim::Optimizer& optimizer) {
   OutputArchive archive;
   optimizer.save(archive);
   std::stringstream stream;
@@ -218,6 +220,7 @@ StateDict state_from_save(const torch::optim::Optimizer& optimizer) {
   return state;
 }
 
+/// Calls load(). Throws CheckpointError for values that state_from_save() cannot return, and the exceptions of load().
 void load_through_archive(torch::optim::Optimizer& optimizer, const StateDict& state) {
   OutputArchive archive;
   write_archive(archive, state, 0);
@@ -225,7 +228,42 @@ void load_through_archive(torch::optim::Optimizer& optimizer, const StateDict& s
   archive.save_to(stream);
   InputArchive written;
   written.load_from(stream);
+  const UniqueParametersScope each_once(optimizer);
   optimizer.load(written);
+}
+
+}  // namespace
+
+std::string type_of(const torch::optim::Optimizer& optimizer) {
+  return c10::demangle(typeid(optimizer).name());
+}
+
+StateDict state_from_save(const torch::optim::Optimizer& optimizer) {
+  try {
+    const UniqueParametersScope each_once(optimizer);
+    return written_by_save(optimizer);
+  } catch (const c10::Error& error) {
+    // For example, LibTorch's LBFGS cannot be saved before its history is full.
+    throw UsageError(type_of(optimizer) + " cannot be saved in this state: " + error.what_without_backtrace());
+  }
+}
+
+std::optional<std::string> replace_state(torch::optim::Optimizer& optimizer, const StateDict& state) {
+  if (state.empty()) {
+    optimizer.state().clear();
+    // A load() that requires values need not read an archive without any.
+    if (state_from_save(optimizer).empty()) return std::nullopt;
+  }
+  try {
+    load_through_archive(optimizer, state);
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  if (!state.empty() || state_from_save(optimizer).empty()) return std::nullopt;
+  return "load() of " + type_of(optimizer) +
+         " keeps earlier state if the saved state is empty: clear the state first in load()";
 }
 
 }  // namespace tutti

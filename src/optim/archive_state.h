@@ -5,18 +5,24 @@
 // just written; checkpoints store the values.
 #include <torch/optim/optimizer.h>
 
+#include <optional>
+#include <string>
+
 #include "tutti/state/state_dict.h"
 
 namespace tutti {
 
+/// The name of its class.
+std::string type_of(const torch::optim::Optimizer& optimizer);
+
 /// Returns the values of save(). Nested archives become parts, named by their keys ('.' and '%' are written as "%2E"
 /// and "%25"). Other values are parts with a mark: "%none", "%undefined" (a tensor), "%empty" (an archive), "%list"
-/// (number of tensors) or "%tuple" (number of elements "%0", "%1", ...). Throws UsageError if save() fails, writes
-/// nothing, or writes a value of another type.
+/// (number of tensors) or "%tuple" (number of elements "%0", "%1", ...). Empty if save() writes nothing. Throws
+/// UsageError if save() fails or writes a value of another type.
 StateDict state_from_save(const torch::optim::Optimizer& optimizer);
 
-/// Calls load() with values from state_from_save(). Throws CheckpointError for values that state_from_save() cannot
-/// return, and the exceptions of load().
-void load_through_archive(torch::optim::Optimizer& optimizer, const StateDict& state);
+/// Replaces the optimizer's state by values from state_from_save(), through load(). Returns the reason if that fails;
+/// then a part of the state may have changed.
+std::optional<std::string> replace_state(torch::optim::Optimizer& optimizer, const StateDict& state);
 
 }  // namespace tutti

@@ -131,6 +131,7 @@ at::Tensor Optimizer::step(const std::function<at::Tensor()>& closure, const Cal
         "step(closure) inside accumulate(): the closure runs all backward passes of the step, so "
         "call it outside");
   }
+  state_->has_stepped = true;
   const at::Tensor loss = optimizer_->step([&] {
     const at::AutoGradMode with_grad(true);
     const at::Tensor mine = closure();
@@ -148,6 +149,7 @@ at::Tensor Optimizer::step(const std::function<at::Tensor()>& closure, const Cal
 }
 
 void Optimizer::step_parameters() {
+  state_->has_stepped = true;
   std::optional<std::string> refusal;
   if (!fused_) {
     refusal = "fused steps are turned off";
@@ -192,7 +194,7 @@ void Optimizer::set_learning_rate(double rate) {
 }
 
 StateDict Optimizer::state_dict() const {
-  StateDict state = optimizer_state(*optimizer_, state_->names);
+  StateDict state = optimizer_state(*optimizer_, state_->names, state_->has_stepped);
   set_parameter_names(state, state_->names);
   return state;
 }

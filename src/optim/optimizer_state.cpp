@@ -3,8 +3,6 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <c10/util/Exception.h>
-#include <c10/util/Type.h>
 
 #include <algorithm>
 #include <cstring>
@@ -22,7 +20,6 @@
 #include "device/host_copy.h"
 #include "optim/archive_state.h"
 #include "optim/optimizer_fields.h"
-#include "optim/unique_parameters.h"
 
 namespace tutti {
 namespace {
@@ -278,26 +275,13 @@ class Known {
 
 // Any other optimizer: the values that its save() writes.
 
-std::string type_of(const torch::optim::Optimizer& optimizer) {
-  return c10::demangle(typeid(optimizer).name());
-}
-
-StateDict saved_by_itself(const torch::optim::Optimizer& optimizer) {
-  try {
-    const UniqueParametersScope each_once(optimizer);
-    return state_from_save(optimizer);
-  } catch (const c10::Error& error) {
-    // For example, LibTorch's LBFGS cannot be saved before its history is full.
-    throw UsageError(type_of(optimizer) + " cannot be saved in this state: " + error.what_without_backtrace());
-  }
-}
-
-StateDict save_unknown(const torch::optim::Optimizer& optimizer) {
-  const StateDict saved = saved_by_itself(optimizer);
-  if (saved.empty()) {
+// Many classes have no state before their first step, and then write nothing.
+StateDict save_unknown(const torch::optim::Optimizer& optimizer, bool has_stepped) {
+  const StateDict saved = state_from_save(optimizer);
+  if (saved.empty() && (has_stepped || !optimizer.state().empty())) {
     throw UsageError(type_of(optimizer) +
-                     " writes nothing in save(), so its state would be lost: override save() and "
-                     "load() of torch::optim::Optimizer");
+                     " writes nothing in save() after a step, so its state would be lost: override save() and "
+                     "load() of torch::optim::Optimizer; without any state, write a value");
   }
   StateDict result;
   result.set(type_key, type_of(optimizer));
@@ -322,17 +306,14 @@ void load_unknown(torch::optim::Optimizer& optimizer, std::span<const std::strin
   const StateDict saved = state.part(saved_key);
   if (saved.values().size() + 1 != state.values().size()) misfit("it has entries that save() does not write");
   // load() may fail after it has changed values, so `before` restores them.
-  const StateDict before = copy_to_cpu(saved_by_itself(optimizer));
-  const UniqueParametersScope each_once(optimizer);
-  try {
-    load_through_archive(optimizer, saved);
-  } catch (const c10::Error& error) {
-    load_through_archive(optimizer, before);
-    misfit(error.what_without_backtrace());
-  } catch (const std::exception& error) {
-    load_through_archive(optimizer, before);
-    misfit(error.what());
+  const StateDict before = copy_to_cpu(state_from_save(optimizer));
+  const auto failure = replace_state(optimizer, saved);
+  if (!failure) return;
+  if (const auto not_restored = replace_state(optimizer, before)) {
+    throw CheckpointError("the saved state does not fit this optimizer: " + *failure +
+                          "; its earlier state could not be restored: " + *not_restored);
   }
+  misfit(*failure);
 }
 
 // Calls `action` with the Known of `optimizer` and its name. Returns false for other optimizers.
@@ -364,12 +345,13 @@ bool has_parameter_names(const torch::optim::Optimizer& optimizer) {
   return with_known(optimizer, [](const auto&, const char*) {});
 }
 
-StateDict optimizer_state(const torch::optim::Optimizer& optimizer, std::span<const std::string> names) {
+StateDict optimizer_state(const torch::optim::Optimizer& optimizer, std::span<const std::string> names,
+                          bool has_stepped) {
   check_names(optimizer, names);
   StateDict result;
   const bool known =
       with_known(optimizer, [&](auto type, const char* type_name) { result = type.save(optimizer, names, type_name); });
-  return known ? result : save_unknown(optimizer);
+  return known ? result : save_unknown(optimizer, has_stepped);
 }
 
 void load_optimizer_state(torch::optim::Optimizer& optimizer, std::span<const std::string> names,

@@ -168,7 +168,8 @@ CheckpointInfo Accelerator::State::load(const std::filesystem::path& folder) {
       if (name == "loader" || name.starts_with("loader_")) continue;
       throw CheckpointError(folder.string() + " holds '" + name +
                             "', which this program has not prepared or registered: prepare and register the objects "
-                            "that were saved");
+                            "that were saved. A program without training reads the model alone: "
+                            "tutti::load_model(*net, folder / \"model.safetensors\")");
     }
     parts.match_windows(saved.shared);
     return std::string();
@@ -226,7 +227,14 @@ CheckpointInfo Accelerator::State::load(const std::filesystem::path& folder) {
       return std::string();
     });
   } catch (...) {
-    for (auto step = undo.rbegin(); step != undo.rend(); ++step) (*step)();
+    for (auto step = undo.rbegin(); step != undo.rend(); ++step) {
+      try {
+        (*step)();
+      } catch (const std::exception& error) {
+        // Only a load() of the program fails here. The first error is the one to throw.
+        logger.error(std::string("load_state() failed, and one object keeps what it loaded: ") + error.what());
+      }
+    }
     throw;
   }
   sync_gradients = true;

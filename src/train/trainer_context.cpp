@@ -16,6 +16,7 @@
 #include "device/side_stream.h"
 #include "train/accelerator_state.h"
 #include "train/callbacks/metric.h"
+#include "train/same_results.h"
 #include "train/stop_signal.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/internal_call.h"
@@ -306,6 +307,7 @@ Scalars TrainerContext::evaluate(const CallSite& where) {
       const EvaluationMode mode(*module_);
       results = evaluation_();
     }
+    require_same_results(accelerator_.communicator(), results);
     for (auto& [name, value] : results) name.insert(0, "eval/");
     last_evaluation_ = results;
     evaluated_step_ = global_step();

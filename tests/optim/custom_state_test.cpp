@@ -12,11 +12,14 @@
 #include <torch/serialize/output-archive.h>
 
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "optim/lazy_optimizer.h"
+#include "optim/one_rank.h"
 #include "optim/refused.h"
 #include "tutti/detail/optim/optimizer_state.h"
 
@@ -189,9 +192,67 @@ class Forgetful : public optim::Optimizer {
   at::Tensor step(LossClosure) override { return {}; }
 };
 
-TEST(CustomOptimizerState, AnOptimizerThatSavesNothingIsRefused) {
-  const Forgetful optimizer({at::ones({2}).requires_grad_()});
-  expect_refused<UsageError>([&] { optimizer_state(optimizer, one_name); }, "Forgetful");
+TEST(CustomOptimizerState, AnOptimizerThatSavesNothingAfterAStepIsRefused) {
+  Forgetful optimizer({at::ones({2}).requires_grad_()});
+  EXPECT_TRUE(optimizer_state(optimizer, one_name).contains("type"));
+  const auto refused = [&](bool has_stepped) {
+    expect_refused<UsageError>([&] { optimizer_state(optimizer, one_name, has_stepped); }, "Forgetful");
+  };
+  refused(true);
+  optimizer.state()[optimizer.param_groups()[0].params()[0].unsafeGetTensorImpl()] =
+      std::make_unique<optim::SGDParamState>();
+  refused(false);
+}
+
+TEST(CustomOptimizerState, APreparedOptimizerThatSavesNothingIsRefusedAfterItsFirstStep) {
+  const test::OneRank one;
+  Optimizer optimizer = one.with(std::make_shared<Forgetful>(std::vector<at::Tensor>{one.weight}));
+  optimizer.load_state_dict(optimizer.state_dict());
+  one.backward();
+  optimizer.step();
+  expect_refused<UsageError>([&] { optimizer.state_dict(); }, "Forgetful");
+}
+
+TEST(CustomOptimizerState, AStateThatTheFirstStepCreatesIsRestored) {
+  const auto value = at::ones({2}).requires_grad_();
+  test::Lazy fresh({value}), stepped({value}), loaded({value});
+  const StateDict empty = optimizer_state(fresh, one_name);
+  value.mutable_grad() = at::ones({2});
+  stepped.step();
+  load_optimizer_state(loaded, one_name, copy_to_cpu(optimizer_state(stepped, one_name)));
+  EXPECT_TRUE(loaded.momentum.equal(stepped.momentum));
+  load_optimizer_state(loaded, one_name, empty);
+  EXPECT_FALSE(loaded.momentum.defined());
+  load_optimizer_state(loaded, one_name, empty);
+}
+
+TEST(CustomOptimizerState, ALoadThatKeepsStateIsRefused) {
+  const auto value = at::ones({2}).requires_grad_();
+  test::Lazy fresh({value}), stepped({value});
+  value.mutable_grad() = at::ones({2});
+  stepped.step();
+  stepped.keeps_state = true;
+  const at::Tensor before = stepped.momentum.clone();
+  expect_refused([&] { load_optimizer_state(stepped, one_name, optimizer_state(fresh, one_name)); },
+                 "clear the state first in load()");
+  EXPECT_TRUE(stepped.momentum.equal(before));
+}
+
+struct Refusing : test::Lazy {
+  using Lazy::Lazy;
+  void load(torch::serialize::InputArchive& archive) override {
+    Lazy::load(archive);
+    if (momentum.defined()) throw std::runtime_error("not this momentum");
+  }
+};
+
+TEST(CustomOptimizerState, AFailedLoadOfAFirstStateLeavesNone) {
+  const auto value = at::ones({2}).requires_grad_();
+  Refusing fresh({value});
+  StateDict state = optimizer_state(fresh, one_name);
+  state.set("saved.momentum", at::ones({2}));
+  expect_refused([&] { load_optimizer_state(fresh, one_name, state); }, "nothing was loaded: not this momentum");
+  EXPECT_FALSE(fresh.momentum.defined());
 }
 
 }  // namespace

@@ -295,6 +295,7 @@ TEST(AcceleratorState, NamesWhatIsMissingOrTooMuch) {
   Accelerator without_optimizer(options);
   without_optimizer.prepare(net);
   EXPECT_NE(message(without_optimizer).find("holds 'optimizer'"), std::string::npos);
+  EXPECT_NE(message(without_optimizer).find("load_model(*net, folder / \"model.safetensors\")"), std::string::npos);
   Accelerator with_schedule(options);
   Noisy second;
   with_schedule.prepare(second, torch::optim::AdamW(second->parameters(), base_rate), cosine_with_warmup(1, 2));

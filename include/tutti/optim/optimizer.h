@@ -75,7 +75,9 @@ class Optimizer final : public Stateful {
   /// UsageError for a rate that is negative or not finite.
   void set_learning_rate(double rate);
 
-  /// State by parameter name, options by group. optimizer_state.h lists the supported optimizers.
+  /// State by parameter name, options by group, for Adam, AdamW, SGD, RMSprop and Adagrad. For any other class, the
+  /// values that its save() writes, and none before the first step if it writes none. Its load() must replace all
+  /// state, and clear it if the archive has no values. Throws UsageError if save() writes nothing after a step.
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
 
@@ -103,6 +105,7 @@ class Optimizer final : public Stateful {
     std::vector<Listed> listed{};        // the parameters of all groups, when they were listed last
     bool repeats = false;                // a parameter is listed twice
     bool skipped = false;
+    bool has_stepped = false;  // since the construction
     std::string not_fused_reason{};
   };
   /// Connects the optimizer and its reducer.

@@ -22,7 +22,7 @@ class Tracker {
   /// Called once, before any other method. `step` is 0, or the step of the checkpoint that the run resumes from. Values
   /// that were logged for later steps are void.
   virtual void start(const std::string& /*run*/, const Hyperparameters& /*hyperparameters*/, std::int64_t /*step*/) {}
-  /// Logs the values of optimizer step `step`. Steps never decrease. Values may be NaN or infinite.
+  /// Logs the values of optimizer step `step`. A program may log steps in any order. Values may be NaN or infinite.
   virtual void log(std::int64_t step, const Scalars& scalars) = 0;
   /// Logs a text of optimizer step `step`.
   virtual void log_text(std::int64_t /*step*/, const std::string& /*name*/, const std::string& /*text*/) {}

@@ -191,8 +191,8 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// Starts the trackers. With a project folder DIR they include a JsonlTracker on DIR/metrics.jsonl. `step`: the step
   /// at which a resumed run continues.
   void init_trackers(const std::string& run, const Hyperparameters& hyperparameters = {}, std::int64_t step = 0);
-  /// Writes `scalars` as values of optimizer step `step`, which must not decrease. Must be called after
-  /// init_trackers(). Values are not averaged over ranks: call reduce() first.
+  /// Writes `scalars` as values of optimizer step `step`. Steps may come in any order, for example epochs for some
+  /// names. Must be called after init_trackers(). Values are not averaged over ranks: call reduce() first.
   void log(const Scalars& scalars, std::int64_t step);
   /// Writes a text under `name`, such as a sample of the model.
   void log_text(const std::string& name, const std::string& text, std::int64_t step);

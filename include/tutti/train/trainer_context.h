@@ -53,10 +53,12 @@ class TrainerContext {
   /// callbacks, before fit().
   void add_callback(std::shared_ptr<Callback> callback);
   /// Sets the function that evaluate() calls, and replaces an earlier one. It runs in evaluation mode without
-  /// gradients, and returns results by name, equal on all ranks. The Trainer prepends "eval/" to the names.
+  /// gradients, and returns results by name, equal on all ranks: reduce them over the ranks. The Trainer prepends
+  /// "eval/" to the names.
   void set_evaluation(std::function<Scalars()> evaluation) { evaluation_ = std::move(evaluation); }
 
-  /// Evaluates and logs the results. Every rank must call it.
+  /// Evaluates and logs the results. Every rank must call it. Throws MismatchError, on all ranks, if a result differs
+  /// between ranks.
   Scalars evaluate(const CallSite& where = CallSite::here());
   /// Saves a checkpoint and returns its folder. Every rank must call it, between steps.
   std::filesystem::path save_checkpoint(const CallSite& where = CallSite::here());

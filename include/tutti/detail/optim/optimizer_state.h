@@ -13,8 +13,10 @@ namespace tutti {
 /// ("state.fc1.weight.exp_avg"), with the names and meaning of PyTorch, for Adam, AdamW, SGD, RMSprop and Adagrad. For
 /// any other optimizer, returns the values that its save() writes ("saved.state.0.exp_avg"); its load() reads them.
 /// `names` must be in the order of the groups' parameters; a parameter that is listed twice has the same name twice.
-/// The tensors are shared with the optimizer.
-StateDict optimizer_state(const torch::optim::Optimizer& optimizer, std::span<const std::string> names);
+/// The tensors are shared with the optimizer. Throws UsageError if a save() of the latter writes nothing though
+/// the optimizer has state, as it has after a step.
+StateDict optimizer_state(const torch::optim::Optimizer& optimizer, std::span<const std::string> names,
+                          bool has_stepped = false);
 
 /// Adds the names of the parameters to the result of optimizer_state(), by their numbers in "group.0.params":
 /// "param_names.0", "param_names.1", ...

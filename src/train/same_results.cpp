@@ -1,0 +1,62 @@
+#include "train/same_results.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstddef>
+#include <string>
+
+#include "tutti/core/error.h"
+#include "tutti/detail/comm/internal_call.h"
+#include "tutti/detail/train/objects.h"
+
+namespace tutti {
+
+namespace {
+
+bool same(double a, double b) {
+  return a == b || (std::isnan(a) && std::isnan(b));
+}
+
+/// As many digits as tell it from every other number.
+std::string text_of(double value) {
+  std::string text(32, '\0');
+  text.resize(static_cast<std::size_t>(std::to_chars(text.data(), text.data() + text.size(), value).ptr - text.data()));
+  return text;
+}
+
+std::string name_at(const Scalars& results, std::size_t place) {
+  return place < results.size() ? "'" + results[place].first + "'" : "no further one";
+}
+
+}  // namespace
+
+void require_same_results(const std::vector<Scalars>& of_ranks) {
+  const Scalars& first = of_ranks.front();
+  for (std::size_t rank = 1; rank < of_ranks.size(); ++rank) {
+    const Scalars& results = of_ranks[rank];
+    for (std::size_t place = 0; place < std::max(first.size(), results.size()); ++place) {
+      const std::string name = name_at(first, place);
+      if (name != name_at(results, place)) {
+        throw MismatchError("different evaluation results: rank 0 returns " + name + " where rank " +
+                            std::to_string(rank) + " returns " + name_at(results, place) +
+                            ". Return the same names in the same order on all ranks");
+      }
+      if (same(first[place].second, results[place].second)) continue;
+      throw MismatchError("the evaluation result " + name + " is " + text_of(first[place].second) + " on rank 0 and " +
+                          text_of(results[place].second) + " on rank " + std::to_string(rank) +
+                          ". Reduce it over the ranks in the evaluation function: accelerator.reduce(), or "
+                          "gather_for_metrics() before it is computed");
+    }
+  }
+}
+
+void require_same_results(const Communicator& communicator, const Scalars& results) {
+  std::vector<Scalars> of_ranks;
+  for (const auto& bytes : communicator.all_gather_object(pack(results), comm::internal_call("evaluation results"))) {
+    of_ranks.push_back(unpack<Scalars>(bytes));
+  }
+  require_same_results(of_ranks);
+}
+
+}  // namespace tutti
