@@ -8,11 +8,11 @@
 
 namespace tutti {
 
-/// Throws MismatchError if two ranks have different results; NaN equals NaN. `of_ranks`: the results of each rank. No
-/// I/O.
-void require_same_results(const std::vector<Scalars>& of_ranks);
+/// The results of rank 0. Throws MismatchError if another rank's differ by more than the rounding of float32; NaN
+/// equals NaN. `of_ranks`: the results of each rank. No I/O.
+Scalars agreed_results(const std::vector<Scalars>& of_ranks);
 
 /// The same for the results of this rank. Collective; throws on all ranks.
-void require_same_results(const Communicator& communicator, const Scalars& results);
+Scalars agreed_results(const Communicator& communicator, const Scalars& results);
 
 }  // namespace tutti

@@ -307,7 +307,7 @@ Scalars TrainerContext::evaluate(const CallSite& where) {
       const EvaluationMode mode(*module_);
       results = evaluation_();
     }
-    require_same_results(accelerator_.communicator(), results);
+    results = agreed_results(accelerator_.communicator(), results);
     for (auto& [name, value] : results) name.insert(0, "eval/");
     last_evaluation_ = results;
     evaluated_step_ = global_step();

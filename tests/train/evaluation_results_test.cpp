@@ -16,20 +16,25 @@ namespace tutti::test::evaluation_results_test {
 namespace {
 
 std::string difference(const std::vector<Scalars>& of_ranks) {
-  return message_of<MismatchError>([&] { require_same_results(of_ranks); });
+  return message_of<MismatchError>([&] { agreed_results(of_ranks); });
 }
 
 TEST(SameResults, EqualResultsAreAccepted) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  require_same_results({{}});
-  require_same_results({{}, {}});
-  require_same_results({{{"loss", 0.5}, {"accuracy", nan}}, {{"loss", 0.5}, {"accuracy", std::copysign(nan, -1.0)}}});
+  agreed_results({{}});
+  agreed_results({{}, {}});
+  agreed_results({{{"loss", 0.5}, {"accuracy", nan}}, {{"loss", 0.5}, {"accuracy", std::copysign(nan, -1.0)}}});
+}
+
+TEST(SameResults, OfResultsThatDifferByRoundingAllRanksTakeThoseOfRank0) {
+  EXPECT_EQ(agreed_results({{{"loss", 0.1}}, {{"loss", std::nextafter(0.1, 1)}}}), (Scalars{{"loss", 0.1}}));
 }
 
 TEST(SameResults, ADifferenceIsNamedWithItsRanks) {
   expect_says(difference({{{"loss", 0.5}}, {{"loss", 0.5}}, {{"loss", 1}}}),
               "the evaluation result 'loss' is 0.5 on rank 0 and 1 on rank 2. Reduce it over the ranks");
-  expect_says(difference({{{"loss", 0.1}}, {{"loss", std::nextafter(0.1, 1)}}}), "0.10000000000000002 on rank 1");
+  expect_says(difference({{{"loss", 0.1}}, {{"loss", 0.1001}}}), "is 0.1 on rank 0 and 0.1001 on rank 1");
+  expect_says(difference({{{"loss", 1}}, {{"loss", std::numeric_limits<double>::infinity()}}}), "inf on rank 1");
   expect_says(difference({{{"loss", 0.5}}, {{"loss", std::nan("")}}}), "and nan on rank 1");
   expect_says(difference({{{"loss", 0.5}}, {{"accuracy", 0.5}}}),
               "rank 0 returns 'loss' where rank 1 returns 'accuracy'");
