@@ -92,7 +92,7 @@ FAULTS = [
     Fault("comm/shm/in_place_all_reduce.cpp", "a sum begins before all ranks have written",
           "node_->wait_for_all(&RankState::reductions_started, number_, {operation_});", "", ON_THREADS),
     Fault("comm/reduction/reduce_tree.cpp", "a mean is a sum",
-          "if (op == ReduceOp::mean) reduction.scale.divisor = size;", "(void)size;", ON_THREADS),
+          "op == ReduceOp::mean ? static_cast<double>(size) : 1};", "static_cast<double>(size / size)};", ON_THREADS),
     Fault("comm/reduction/reduce_tree.cpp", "half-precision values are rounded after each addition",
           "dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;", "dtype;", ON_THREADS),
     Fault("comm/reduction/partition.cpp", "the last chunk of a shard is left out",
