@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -51,7 +52,7 @@ void remove_others(const std::filesystem::path& path, const std::set<std::filesy
     const bool is_of_model = is_shard_of(path, entry) || entry.filename() == path.filename() ||
                              entry.filename() == index_of(path).filename();
     if (is_of_model && !written.contains(entry.filename()) && std::filesystem::is_regular_file(entry, ignored)) {
-      std::filesystem::remove(entry, ignored);
+      remove_folder(entry);  // throws: load_model() would read an earlier model
     }
   }
 }

@@ -210,13 +210,12 @@ std::string OperationQueue::next_child_name(const std::string& kind) {
   return name_ + "/" + std::to_string(children_++) + "-" + kind;
 }
 
-std::string OperationQueue::subgroup_name(const std::string& name) {
+std::string OperationQueue::subgroup_name(const std::string& name, int lowest) {
   const std::lock_guard lock(shared_mutex_);
   if (!subgroup_names_.insert(name).second) {
-    throw UsageError("subgroup '" + name +
-                     "': this group has made a subgroup of this name already: choose another one");
+    throw UsageError("subgroup '" + name + "': this rank has made a subgroup of this name already: choose another one");
   }
-  return name_ + "/sub-" + name;
+  return name_ + "/sub-" + std::to_string(lowest) + "-" + name;
 }
 
 std::shared_ptr<OperationQueue> OperationQueue::shared_child(

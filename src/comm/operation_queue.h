@@ -98,9 +98,9 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
 
   /// The name of the next child queue; equal on all ranks.
   std::string next_child_name(const std::string& kind);
-  /// The name of the queue of subgroup `name`. Throws UsageError if this rank has used the name before: messages of two
-  /// groups of one name would be mixed.
-  std::string subgroup_name(const std::string& name);
+  /// The name of the queue of subgroup `name`, whose lowest rank is `lowest`. Throws UsageError if this rank has used
+  /// `name` before. Subgroups of one name therefore have no common rank, and different lowest ranks tell them apart.
+  std::string subgroup_name(const std::string& name, int lowest);
 
   /// The child queue called `name`. The first call makes it; it exists as long as this queue.
   std::shared_ptr<OperationQueue> shared_child(const std::string& name,

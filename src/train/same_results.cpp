@@ -1,11 +1,11 @@
 #include "train/same_results.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstddef>
 #include <string>
 
+#include "tracking/printed.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/internal_call.h"
 #include "tutti/detail/train/objects.h"
@@ -20,13 +20,6 @@ constexpr double rounding = 1e-5;
 bool same(double a, double b) {
   if (a == b || (std::isnan(a) && std::isnan(b))) return true;
   return std::isfinite(a) && std::isfinite(b) && std::abs(a - b) <= rounding * std::max(std::abs(a), std::abs(b));
-}
-
-/// As many digits as tell it from every other number.
-std::string text_of(double value) {
-  std::string text(32, '\0');
-  text.resize(static_cast<std::size_t>(std::to_chars(text.data(), text.data() + text.size(), value).ptr - text.data()));
-  return text;
 }
 
 std::string name_at(const Scalars& results, std::size_t place) {
@@ -47,8 +40,9 @@ Scalars agreed_results(const std::vector<Scalars>& of_ranks) {
                             ". Return the same names in the same order on all ranks");
       }
       if (same(first[place].second, results[place].second)) continue;
-      throw MismatchError("the evaluation result " + name + " is " + text_of(first[place].second) + " on rank 0 and " +
-                          text_of(results[place].second) + " on rank " + std::to_string(rank) +
+      throw MismatchError("the evaluation result " + name + " is " + printed("%.9g", first[place].second) +
+                          " on rank 0 and " + printed("%.9g", results[place].second) + " on rank " +
+                          std::to_string(rank) +
                           ". Reduce it over the ranks in the evaluation function: accelerator.reduce(), or "
                           "gather_for_metrics() before it is computed");
     }

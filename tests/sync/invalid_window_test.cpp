@@ -1,5 +1,8 @@
-// Exceptions in backward passes that do not synchronize. The step that needs the gradients throws on all ranks.
+// Exceptions inside windows. In a backward pass that does not synchronize: the step that needs the gradients throws on
+// all ranks. After the synchronization: the window is dropped.
 #include <gtest/gtest.h>
+
+#include <stdexcept>
 
 #include "support/process_case.h"
 #include "sync/loop.h"
@@ -55,6 +58,43 @@ TEST(InvalidWindow, AnExceptionAfterANestedPassLeavesNothingBehind) {
       loss_of(one, Stage(communicator, RunMode::one_process, SyncPolicy::every_pass).rows(4, 3, 1), false).backward();
       EXPECT_TRUE(close(gradients_of(*net), gradients_of(*one), 1e-9));
     });
+  }
+}
+
+TEST(InvalidWindow, AnExceptionAfterTheSynchronizationDropsTheWindow) {
+  for (const bool is_only_scope : {true, false}) {
+    for (const int ranks : {1, 2, 3}) {
+      run_thread_ranks(ranks, [is_only_scope](const Communicator& communicator) {
+        ToyModel toy(communicator);
+        if (!is_only_scope) {
+          const auto scope = toy.accumulate(1, false);
+          toy.pass({.a = 16});
+        }
+        try {
+          const auto scope = toy.accumulate(1, true);
+          toy.pass({.a = 8});
+          throw std::runtime_error("between backward and step");
+        } catch (const std::runtime_error&) {
+          EXPECT_FALSE(toy.a.grad().defined());
+        }
+        const auto scope = toy.accumulate(1, true);
+        toy.pass({.a = 2});
+        toy.expect_gradient(toy.a, 2);
+        toy.optimizer.step();
+      });
+    }
+  }
+}
+
+TEST(InvalidWindow, AnExceptionAfterTheStepKeepsItsGradients) {
+  ToyModel toy{Communicator()};
+  try {
+    const auto scope = toy.accumulate(1, true);
+    toy.pass({.a = 8});
+    toy.optimizer.step();
+    throw std::runtime_error("after the step");
+  } catch (const std::runtime_error&) {
+    toy.expect_gradient(toy.a, 8);
   }
 }
 

@@ -3,7 +3,6 @@
 #include <torch/nn/utils/clip_grad.h>
 
 #include <cmath>
-#include <stdexcept>
 
 #include "support/rank_case.h"
 #include "support/training.h"
@@ -118,43 +117,6 @@ TEST(WindowRules, BeforeItsPassAScopesClearingDropsAWindowWhoseStepWasSkipped) {
         toy.optimizer.zero_grad();
       }
     });
-  }
-}
-
-TEST(WindowRules, AnExceptionAfterTheSynchronizationDropsTheWindow) {
-  for (const bool is_only_scope : {true, false}) {
-    for (const int ranks : one_to_three) {
-      run_thread_ranks(ranks, [is_only_scope](const Communicator& communicator) {
-        ToyModel toy(communicator);
-        if (!is_only_scope) {
-          const auto scope = toy.accumulate(1, false);
-          toy.pass({.a = 16});
-        }
-        try {
-          const auto scope = toy.accumulate(1, true);
-          toy.pass({.a = 8});
-          throw std::runtime_error("between backward and step");
-        } catch (const std::runtime_error&) {
-          EXPECT_FALSE(toy.a.grad().defined());
-        }
-        const auto scope = toy.accumulate(1, true);
-        toy.pass({.a = 2});
-        toy.expect_gradient(toy.a, 2);
-        toy.optimizer.step();
-      });
-    }
-  }
-}
-
-TEST(WindowRules, AnExceptionAfterTheStepKeepsItsGradients) {
-  ToyModel toy{Communicator()};
-  try {
-    const auto scope = toy.accumulate(1, true);
-    toy.pass({.a = 8});
-    toy.optimizer.step();
-    throw std::runtime_error("after the step");
-  } catch (const std::runtime_error&) {
-    toy.expect_gradient(toy.a, 8);
   }
 }
 

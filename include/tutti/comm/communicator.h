@@ -142,7 +142,7 @@ class Communicator {
   /// Every rank must call it.
   std::optional<Communicator> split(int color, int key = 0, const CallOptions& call = {}) const;
   /// Returns a group of `ranks` (ranks of this group, in their new order, with the calling rank among them). Each of
-  /// these ranks must call it; the others need not. `name` must be new among the subgroups of this group. Throws
+  /// these ranks must call it; the others need not. `name` must be new among the subgroups of each of them. Throws
   /// UsageError and PeerError.
   Communicator subgroup(const std::vector<int>& ranks, const std::string& name) const;
   /// Returns a group of the same ranks with its own sequence of operations. Every rank must call it.

@@ -10,8 +10,8 @@ namespace tutti {
 /// Returns the communicators of `size` ranks of one group, by rank. Each may be used by its own thread. `num_nodes`
 /// simulates that many nodes and must divide `size`. CommunicatorOptions::backend may be "shared_memory" or
 /// "hierarchical"; otherwise a message is a copy from thread to thread. "staged", "staged:shared_memory" and
-/// "staged:hierarchical" sum device tensors through such a backend. Throws UsageError, also for a
-/// name of no backend.
+/// "staged:hierarchical" sum device tensors through such a backend. Throws UsageError,
+/// also for the name of no backend.
 std::vector<Communicator> make_thread_communicators(int size, const CommunicatorOptions& options = {},
                                                     int num_nodes = 1);
 

@@ -55,7 +55,7 @@ void HeartbeatMonitor::log_late(const coordinator::FailedRanks& late) const {
   try {
     std::thread([logger = Logger(options_.rank), text] { logger.warning(text); }).detach();
   } catch (const std::system_error&) {
-    // As every log line that cannot be written, it is dropped.
+    // The line is dropped, like any log line that cannot be written.
   }
 }
 

@@ -41,7 +41,7 @@ class HeartbeatMonitor {
   FailedPeers failed_peers() const;
   std::chrono::milliseconds heartbeat_timeout() const { return options_.heartbeat_timeout; }
 
-  /// After which failed_peers() may change; also at their next_change().
+  /// The events after which failed_peers() differs. It also changes without one, at their next_change().
   const std::shared_ptr<JobEvents>& events() const { return events_; }
 
  private:
