@@ -228,7 +228,7 @@ TEST(SharedMemory, AStoppedRankIsNamedLongBeforeTheDeadline) {
 
 // exec() keeps the process and its start time, but closes its connections.
 const RankProgram execs("shm_execs", [] {
-  const Communicator communicator = connect("shared_memory");
+  const Communicator communicator = connect("shared_memory", std::chrono::hours(1));  // a timeout names rank 2 too
   if (communicator.rank() == 2) {
     std::cout << "execs" << std::endl;
     ::execlp("sleep", "sleep", "1000", nullptr);
