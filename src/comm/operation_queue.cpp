@@ -28,7 +28,8 @@ OperationQueue::~OperationQueue() {
   if (calls_) calls_->set_listener(nullptr);
   if (std::uncaught_exceptions() == 0) messages_.reset();  // sends what is queued
   if (services_.p2p) {
-    const auto failure = std::make_exception_ptr(Error("The communicator was destroyed while a receive was pending."));
+    const auto failure =
+        std::make_exception_ptr(UsageError("The communicator was destroyed while a receive was pending."));
     services_.p2p->close(failure, /*cancel_sends=*/false);
   }
   // During stack unwinding, abort operations in flight instead of waiting for peers.

@@ -140,7 +140,9 @@ std::vector<std::string> gather(const Rendezvous& rendezvous, const std::string&
       if (client.check({outcome_key}, outcome_timeout)) {
         throw_absent(client.get({outcome_key}, outcome_timeout).front(), rank, size, timeout);
       }
-      throw PeerError(lost.what(), group_ranks(lost.ranks()));
+      const auto failed = group_ranks(lost.ranks());
+      if (failed.empty()) throw;  // the connection has ended
+      throw PeerError(describe_ranks(failed) + " failed or left while the ranks connected", failed);
     }
   }
 }
@@ -237,6 +239,7 @@ JobRendezvous join_job(const Environment& environment, const JobSecretPtr& secre
   const auto begin = Clock::now();
   const auto deadline = begin + timeout;
   bool is_logged = environment.rank == 0 || environment.agent_store;
+  std::string cause;
   for (;;) {
     Rendezvous rendezvous;
     const auto end = is_logged ? deadline : std::min(deadline, begin + absence_log_delay);
@@ -250,22 +253,25 @@ JobRendezvous join_job(const Environment& environment, const JobSecretPtr& secre
     } catch (const TimeoutError& late) {
       if (rendezvous.job) throw;  // the named ranks did not join
       if (Clock::now() + reconnect_interval > deadline) throw_unreachable(environment, late.what(), timeout);
+      cause = late.what();
     } catch (const PeerError& lost) {
       const bool is_lost = rendezvous.job && rendezvous.job->events()->lost_reason();
       if (!is_lost || Clock::now() + reconnect_interval > deadline) throw;
+      cause = lost.what();
     } catch (const UsageError&) {
       throw;
     } catch (const std::exception& error) {
       if (environment.rank == 0 || Clock::now() + reconnect_interval > deadline) {
         throw_unreachable(environment, error.what(), timeout);
       }
+      cause = error.what();
     }
     if (!is_logged && Clock::now() + reconnect_interval > begin + absence_log_delay) {
       is_logged = true;
       Logger(environment.rank)
           .warning("this rank has tried for " + describe_duration(absence_log_delay) + " to reach the coordinator at " +
                    describe_address(environment) + ": rank 0 has not joined, or the address differs. It fails after " +
-                   describe_duration(timeout) + " (connect_timeout).");
+                   describe_duration(timeout) + " (connect_timeout). (" + first_line(cause) + ")");
     }
     std::this_thread::sleep_for(reconnect_interval);
   }

@@ -63,6 +63,7 @@ TEST(Join, AbsentRanksAreLoggedLongBeforeTheTimeout) {
   EXPECT_TRUE(without_rank_1.wait_for_output(
       0, "connecting has waited for 10 s for rank 1, which has not joined. It fails after 1800 s"));
   EXPECT_TRUE(without_rank_0.wait_for_output(1, "this rank has tried for 10 s to reach the coordinator at 127.0.0.1:"));
+  EXPECT_TRUE(without_rank_0.wait_for_output(1, "(Connection refused)"));
 }
 
 // The ranks that are left connect without rank 2. Rank 0 runs the coordinator of both jobs.
