@@ -130,7 +130,7 @@ int run_launch_command(const std::vector<std::string>& words) {
   auto* port_option = app.add_option("--master-port", master_port, "MASTER_PORT, free on node 0 [a free one]")
                           ->check(CLI::Range(1, 65535));
   app.add_option("--max-restarts", options.max_restarts,
-                 "How often all ranks are started again after one failed (one node only)")
+                 "How often all ranks are started again after one failed (one node, or --hostfile)")
       ->capture_default_str();
   auto* log_option = app.add_option("--log-dir", log_dir, "Also write what rank R prints to DIR/rank_R.log");
   auto* hostfile_option =
@@ -144,6 +144,7 @@ int run_launch_command(const std::vector<std::string>& words) {
   auto* coordinator_option =
       app.add_option("--coordinator-port", coordinator_port)->check(CLI::Range(1, 65535))->group("");
   app.add_flag("--end-with-stdin", options.end_with_stdin)->group("");
+  app.add_option("--restart-count", options.restart_count)->check(CLI::NonNegativeNumber)->group("");
   app.add_option("--grace", grace,
                  "Seconds that ranks get to end by themselves, before SIGTERM and again before SIGKILL")
       ->capture_default_str()

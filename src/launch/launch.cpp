@@ -31,10 +31,6 @@
 namespace tutti {
 namespace {
 
-// The exit codes of shells and tutti-rank for a program that cannot be run, and for one that does not exist.
-constexpr int cannot_run = 126;
-constexpr int not_found = 127;
-
 // Flight records refuse larger jobs.
 constexpr int max_world_size = 1 << 20;
 constexpr std::chrono::seconds max_grace{86'400};
@@ -72,10 +68,10 @@ void check(const LaunchOptions& options) {
   if (options.max_restarts < 0) {
     throw UsageError("--max-restarts " + text(options.max_restarts) + ": it must be at least 0");
   }
-  if (options.max_restarts > 0 && options.num_nodes > 1) {
+  if (options.max_restarts > 0 && options.num_nodes > 1 && !options.restart_count) {
     throw UsageError("--max-restarts with --nnodes " + text(options.num_nodes) +
                      ": a launcher cannot restart the ranks of other nodes; leave it out, and let the scheduler start "
-                     "the whole job again");
+                     "the whole job again, or use --hostfile");
   }
 }
 
@@ -104,7 +100,11 @@ struct AttemptEnd {
 class Attempts {
  public:
   Attempts(const LaunchOptions& options, RankCommand command, Sink& out, Sink& err)
-      : options_(options), command_(std::move(command)), out_(out), err_(err) {
+      : options_(options),
+        command_(std::move(command)),
+        out_(out),
+        err_(err),
+        attempt_(options.restart_count.value_or(0)) {
     command_.signal_mask = signals_.mask_before();
     if (options_.end_with_stdin) stdin_watch_.emplace();
   }
@@ -123,7 +123,6 @@ class Attempts {
   MasterSocket reserve_master_port();
   /// Starts the coordinator on node 0, and the ranks. Returns false if a signal came before all were started.
   bool start_ranks(std::deque<RankProcess>& ranks, std::unique_ptr<coordinator::Server>& coordinator);
-  bool may_restart(const Supervisor::Result& result, const JobFailure& failure);
 
   const LaunchOptions& options_;
   RankCommand command_;
@@ -133,7 +132,7 @@ class Attempts {
   std::optional<StdinWatch> stdin_watch_;
   std::string run_id_;
   std::unique_ptr<FlightRecords> records_;
-  int attempt_ = 0;
+  int attempt_;
 };
 
 AttemptEnd Attempts::run_one() {
@@ -147,7 +146,8 @@ AttemptEnd Attempts::run_one() {
   const bool failed = result.first_failed != nullptr;
   const auto failure = failed ? find_failure(result, 1, records_->ranks_with_failed_calls()) : JobFailure{};
   const std::string records = failed ? records_->describe_failure() : "";
-  if (may_restart(result, failure)) {
+  const bool has_restarts = attempt_ < options_.max_restarts && !options_.restart_count;
+  if (has_restarts && may_restart(result, failure, signals_)) {
     err_.append(records + describe_restart(*failure.first, attempt_ + 1, options_.max_restarts));
     return {.exit_code = 0, .restarts = true};
   }
@@ -179,7 +179,7 @@ bool Attempts::start_ranks(std::deque<RankProcess>& ranks, std::unique_ptr<coord
                                    .world_size = options_.num_nodes * options_.ranks_per_node,
                                    .linger = std::chrono::milliseconds(0)});
   }
-  if (options_.announce_port && !options_.master_port && attempt_ == 0) {
+  if (options_.announce_port && !options_.master_port) {
     out_.append(port_announcement({.master = job.master_port, .coordinator = *job.coordinator_port}));
     out_.flush();
   }
@@ -213,14 +213,6 @@ MasterSocket Attempts::reserve_master_port() {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-}
-
-bool Attempts::may_restart(const Supervisor::Result& result, const JobFailure& failure) {
-  if (failure.first == nullptr || attempt_ >= options_.max_restarts) return false;
-  const auto& status = *failure.first->exit_status();
-  const bool could_run = status.signal != 0 || (status.code != cannot_run && status.code != not_found);
-  const bool stop_requested = result.stop_requested || !signals_.take().empty();
-  return could_run && !stop_requested;
 }
 
 }  // namespace

@@ -67,7 +67,12 @@ void add_secret(Variables& variables) {
 class HostJob {
  public:
   HostJob(const HostLaunchOptions& options, LaunchOptions job, Sink& out, Sink& err)
-      : hosts_(options.hosts), job_(std::move(job)), out_(out), err_(err), variables_(current_variables()) {
+      : hosts_(options.hosts),
+        job_(std::move(job)),
+        master_port_(job_.master_port),
+        out_(out),
+        err_(err),
+        variables_(current_variables()) {
     auto words = words_of(options.ssh);
     command_.guard = find_rank_guard();
     // ssh itself does not need a secret that is created here.
@@ -80,6 +85,20 @@ class HostJob {
   }
 
   int run() {
+    job_.restart_count = 0;
+    for (;; ++*job_.restart_count) {
+      const auto exit_code = run_once();
+      if (exit_code) return *exit_code;
+    }
+  }
+
+ private:
+  /// The exit code of the job, or nothing if another attempt follows.
+  std::optional<int> run_once() {
+    processes_.clear();
+    inputs_.clear();
+    job_.master_port = master_port_;
+    job_.coordinator_port.reset();
     start(0);
     if (!job_.master_port) wait_for_port();
     if (job_.master_port) {
@@ -87,12 +106,13 @@ class HostJob {
     }
     const auto result = Supervisor(processes_, signals_, {&out_, &err_}, job_.grace).run();
     const JobFailure failure = find_failure(result, job_.ranks_per_node, {});
-    err_.append(describe(result, failure));
+    const bool restarts = *job_.restart_count < job_.max_restarts && may_restart(result, failure, signals_);
+    err_.append(describe(result, failure) + (restarts ? describe_restart() : ""));
+    if (restarts) return std::nullopt;
     if (failure.first != nullptr) return failure.first->exit_status()->exit_code();
     return result.interrupted_by ? 128 + *result.interrupted_by : 0;
   }
 
- private:
   void start(std::size_t node) {
     const auto& host = hosts_[node].host;
     auto [read_end, write_end] = filled_pipe(remote_script(job_, static_cast<int>(node), tutti_.string(),
@@ -142,8 +162,14 @@ class HostJob {
     return text + '\n';
   }
 
+  std::string describe_restart() const {
+    return "tutti: all ranks start again, restart " + std::to_string(*job_.restart_count + 1) + " of " +
+           std::to_string(job_.max_restarts) + '\n';
+  }
+
   const std::vector<HostSlots>& hosts_;
   LaunchOptions job_;
+  const std::optional<std::uint16_t> master_port_;  ///< the user's. Unset: each attempt has a free one
   Sink& out_;
   Sink& err_;
   SignalEvents signals_;
@@ -159,9 +185,7 @@ LaunchOptions job_of(const HostLaunchOptions& options) {
   auto job = options.job;
   if (options.hosts.empty()) throw UsageError("the list of hosts is empty: name at least one host");
   if (job.command.empty()) throw UsageError("no program to start: give one after --");
-  if (job.max_restarts > 0) {
-    throw UsageError("--max-restarts with --hostfile: leave it out, and let the scheduler start the whole job again");
-  }
+  if (job.max_restarts < 0) throw UsageError("--max-restarts must not be negative");
   if (job.grace.count() < 0) throw UsageError("--grace must not be negative");
   job.num_nodes = static_cast<int>(options.hosts.size());
   job.node_rank = 0;

@@ -8,6 +8,10 @@
 namespace tutti {
 namespace {
 
+// The exit codes of shells and tutti-rank for a program that cannot be run, and for one that does not exist.
+constexpr int cannot_run = 126;
+constexpr int not_found = 127;
+
 /// The last line that names failed ranks.
 NamedFailure named_failure_of(const std::deque<std::string>& lines) {
   for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
@@ -92,6 +96,13 @@ JobFailure find_failure(const Supervisor::Result& result, int ranks_per_process,
   JobFailure failure{.first = process_of(found.process)};
   for (const std::size_t process : found.completed_before) failure.completed_before.push_back(process_of(process));
   return failure;
+}
+
+bool may_restart(const Supervisor::Result& result, const JobFailure& failure, SignalEvents& signals) {
+  if (failure.first == nullptr) return false;
+  const auto& status = *failure.first->exit_status();
+  const bool can_run = status.signal != 0 || (status.code != cannot_run && status.code != not_found);
+  return can_run && !result.stop_requested && signals.take().empty();
 }
 
 std::string describe_rank_ranges(const std::vector<int>& ranks) {

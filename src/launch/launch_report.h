@@ -1,5 +1,5 @@
 #pragma once
-// The launcher's messages about the end of an attempt.
+// The end of an attempt: which process failed, whether a restart may follow, and the launcher's messages.
 #include <deque>
 #include <set>
 #include <string>
@@ -7,6 +7,7 @@
 
 #include "launch/first_failure.h"
 #include "launch/rank_process.h"
+#include "launch/signal_events.h"
 #include "launch/supervisor.h"
 #include "tutti/launch/launch.h"
 
@@ -22,6 +23,9 @@ struct JobFailure {
 /// `with_failed_calls`: the ranks whose flight records hold a failed call.
 JobFailure find_failure(const Supervisor::Result& result, int ranks_per_process,
                         const std::set<int>& with_failed_calls);
+
+/// True if a restart may help: a process failed, its program can be run, and no signal has asked the launcher to stop.
+bool may_restart(const Supervisor::Result& result, const JobFailure& failure, SignalEvents& signals);
 
 /// "rank 3", "ranks 0-3, 5". The numbers are in ascending order.
 std::string describe_rank_ranges(const std::vector<int>& ranks);

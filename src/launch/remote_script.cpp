@@ -75,6 +75,9 @@ std::string remote_script(const LaunchOptions& job, int node, const std::string&
   } else {
     script << " --announce-port";
   }
+  if (job.max_restarts > 0) {
+    script << " --max-restarts " << job.max_restarts << " --restart-count " << job.restart_count.value_or(0);
+  }
   if (job.log_dir) script << " --log-dir " << shell_quoted(job.log_dir->string());
   script << " --";
   for (const auto& word : job.command) script << ' ' << shell_quoted(word);

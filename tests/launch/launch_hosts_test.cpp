@@ -8,6 +8,7 @@
 #include <fstream>
 #include <set>
 
+#include "launch/master_socket.h"
 #include "launch/remote_script.h"
 #include "launch/tutti_process.h"
 #include "tutti/core/error.h"
@@ -64,6 +65,9 @@ TEST(RemoteScript, PassesVariablesExceptThoseOfALogin) {
             "--master-port 77 -- './p' 'x y'\n");
   job.coordinator_port = 88;
   EXPECT_TRUE(contains(remote_script(job, 1, "t", "/", {}), " --master-port 77 --coordinator-port 88 --"));
+  job.max_restarts = 2;
+  job.restart_count = 1;
+  EXPECT_TRUE(contains(remote_script(job, 1, "t", "/", {}), " --max-restarts 2 --restart-count 1 --"));
   job.master_port = std::nullopt;
   EXPECT_TRUE(contains(remote_script(job, 0, "t", "/", {}), " --announce-port "));
 }
@@ -248,6 +252,47 @@ TEST_F(LaunchHosts, NamesAHostThatCannotBeReached) {
   EXPECT_FALSE(contains(first.out, "never")) << first.out;
 }
 
+TEST_F(LaunchHosts, RestartsAllRanksOnAllHosts) {
+  const std::string script =
+      "echo rank $RANK in attempt $TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS; "
+      "[ -n \"$TUTTI_MASTER_PORT\" ] || exit 9; if [ $RANK = 3 ] && [ $TORCHELASTIC_RESTART_COUNT != 2 ]; then exit 7; "
+      "fi; "
+      "[ $TORCHELASTIC_RESTART_COUNT = 2 ] || exec sleep 1000";
+  const auto done = TuttiProcess(launch_script(script, {"--grace", "0.05", "--max-restarts", "2"})).wait();
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  for (const int rank : {0, 1, 2, 3}) {
+    EXPECT_EQ(lines_with(done.out, "rank " + std::to_string(rank) + " in attempt 2 of 2"), 1) << done.out;
+  }
+  EXPECT_EQ(lines_with(done.err, "tutti: host beta failed first: exit code 7"), 2) << done.err;
+  EXPECT_EQ(lines_with(done.err, "tutti: all ranks start again, restart 1 of 2"), 1) << done.err;
+  EXPECT_EQ(lines_with(done.err, "tutti: all ranks start again, restart 2 of 2"), 1) << done.err;
+  EXPECT_FALSE(contains(done.out, "listens on port")) << done.out;
+}
+
+TEST_F(LaunchHosts, RestartsWithTheUsersPort) {
+  const auto port = std::to_string(reserve_port(std::nullopt).port);
+  const auto done = TuttiProcess(launch_script("[ $RANK$TORCHELASTIC_RESTART_COUNT != 20 ]",
+                                               {"--grace", "0.05", "--max-restarts", "1", "--master-port", port}))
+                        .wait();
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_TRUE(contains(done.err, "restart 1 of 1")) << done.err;
+}
+
+TEST_F(LaunchHosts, RestartsNoProgramThatCannotBeRun) {
+  const auto done = TuttiProcess(launch_script("exit 127", {"--grace", "0.05", "--max-restarts", "2"})).wait();
+  EXPECT_EQ(done.exit_code, 127);
+  EXPECT_FALSE(contains(done.err, "start again")) << done.err;
+}
+
+TEST_F(LaunchHosts, RestartsNothingAfterASignal) {
+  TuttiProcess process(launch_script("echo pid-$RANK=$$; exec sleep 1000", {"--max-restarts", "2"}));
+  for (const int rank : {0, 1, 2, 3}) process.wait_for_line("pid-" + std::to_string(rank) + "=");
+  process.send(SIGTERM);
+  const auto done = process.wait();
+  EXPECT_EQ(done.exit_code, 128 + SIGTERM);
+  EXPECT_FALSE(contains(done.err, "start again")) << done.err;
+}
+
 TEST_F(LaunchHosts, EndsAllHostsWhenInterrupted) {
   TuttiProcess process(launch_script("echo pid-$RANK=$$; exec sleep 1000"));
   std::vector<pid_t> ranks;
@@ -291,8 +336,7 @@ TEST_F(LaunchHosts, RefusesBadInputInOneLine) {
   expect_refusal({"launch", "--hostfile", many.string(), "--", "true"}, "a host runs at most 4096 ranks");
   expect_refusal({"launch", "--hostfile", hostfile()}, "no program to start");
   expect_refusal({"launch", "--hostfile", hostfile(), "--nnodes", "2", "--", "true"}, "leave them out");
-  expect_refusal({"launch", "--hostfile", hostfile(), "--max-restarts", "2", "--", "true"},
-                 "--max-restarts with --hostfile");
+  expect_refusal({"launch", "--hostfile", hostfile(), "--max-restarts", "-1", "--", "true"}, "--max-restarts must not");
   expect_refusal({"launch", "--hostfile", hostfile(), "--ssh", "no-such-ssh", "--", "true"}, "no-such-ssh");
   expect_refusal({"launch", "--hostfile", hostfile(), "--ssh", "", "--", "true"}, "--ssh is empty");
 }

@@ -30,8 +30,10 @@ struct LaunchOptions {
   /// their own errors and to exit.
   std::chrono::milliseconds grace = std::chrono::seconds(5);
   /// How many times all ranks are restarted after one failed, as in torchrun. A program that writes checkpoints resumes
-  /// from the last one. One node only.
+  /// from the last one. Several nodes only with launch_on_hosts().
   int max_restarts = 0;
+  /// The restart that the ranks belong to. If set, launch() restarts none. Set by launch_on_hosts(), which does.
+  std::optional<int> restart_count = std::nullopt;
   /// Node 0 without a master_port chooses both ports and prints them. Set by launch_on_hosts().
   bool announce_port = false;
   /// Treat the end of standard input as SIGTERM: the launcher on the other host has exited. Set by launch_on_hosts().
