@@ -285,14 +285,16 @@ void TrainerContext::after_optimizer_step() {
   if (due(global_step(), options_.save_every)) save_checkpoint({});
 }
 
-/// Called for evaluations of evaluate_every only: an evaluation at an interruption would count twice after a resume.
+/// Called for evaluations of evaluate_every only: the evaluation at the end of a run is not one of the schedule's.
 void TrainerContext::step_plateau_schedule() {
   if (schedule_.follows_a_metric()) schedule_.step(metric_in(last_evaluation_, options_.plateau_metric, "Trainer"));
 }
 
+// After a signal there may be seconds left for the checkpoint, and the resumed run must count the evaluations of a run
+// without an interruption, for example in EarlyStopping.
 void TrainerContext::finish() {
   if (options_.log_every > 0 && logged_step_ < global_step()) log_metrics();
-  if (options_.evaluate_every > 0 && evaluated_step_ < global_step()) evaluate({});
+  if (options_.evaluate_every > 0 && evaluated_step_ < global_step() && !signal_received_) evaluate({});
   if (!accelerator_.project().project_dir.empty() && saved_step_ < global_step()) save_checkpoint({});
 }
 
@@ -325,7 +327,8 @@ std::filesystem::path TrainerContext::save_checkpoint(const CallSite& where) {
   trigger(&Callback::on_checkpoint_start);
   SaveStateOptions save{.asynchronous = options_.asynchronous_checkpoints};
   for (const auto& [name, value] : last_evaluation_) {
-    if (name == options_.checkpoint_metric) save.metric = value;
+    const bool is_current = !signal_received_ || evaluated_step_ == global_step();
+    if (name == options_.checkpoint_metric && is_current) save.metric = value;
   }
   const std::filesystem::path folder = accelerator_.save_state(save, {});
   saved_step_ = global_step();

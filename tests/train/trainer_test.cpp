@@ -203,7 +203,13 @@ TEST(Trainer, ARunInPiecesEndsLikeAWholeOne) {
 const RankCase stops_on_signal("stops_on_signal", [](const Communicator& communicator) {
   const TemporaryFolder scratch;
   const std::string folder = communicator.broadcast_object(scratch.path().string());
-  TrainerRun run({.project = {.project_dir = folder}, .communicator = communicator}, {.max_epochs = 1'000'000});
+  TrainerRun run({.project = {.project_dir = folder}, .communicator = communicator},
+                 {.max_epochs = 1'000'000, .evaluate_every = 3});
+  int evaluations = 0;
+  run.trainer.set_evaluation([&] {
+    ++evaluations;
+    return Scalars{{"loss", 1.0}};
+  });
   struct Raise final : Callback {
     void on_optimizer_step_end(TrainerContext& trainer) override {
       // Only one rank receives the signal.
@@ -219,6 +225,8 @@ const RankCase stops_on_signal("stops_on_signal", [](const Communicator& communi
   const auto newest = CheckpointFolder(std::filesystem::path(folder) / "checkpoints").newest();
   ASSERT_TRUE(newest);
   EXPECT_EQ(newest->step, 4);
+  EXPECT_FALSE(newest->metric);
+  EXPECT_EQ(evaluations, 1);  // of step 3
   communicator.barrier().wait();
 });
 TEST(Trainer, ASignalToOneRankStopsAllWithACheckpoint) {

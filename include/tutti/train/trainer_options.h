@@ -34,7 +34,8 @@ struct TrainerOptions {
   std::string checkpoint_metric = "eval/loss";
   /// The evaluation result that is passed to a ReduceLROnPlateau, after each evaluation of evaluate_every.
   std::string plateau_metric = "eval/loss";
-  /// SIGINT and SIGTERM end the run after the current step, with a checkpoint. A second signal ends the program.
+  /// SIGINT and SIGTERM end the run after the current step, with a checkpoint and without an evaluation. A second
+  /// signal ends the program.
   bool stop_on_signal = true;
 
   /// Show a progress bar on the standard error of rank 0.
