@@ -10,6 +10,7 @@
 #include "checkpoint/prune.h"
 #include "checkpoint/tied_tensors.h"
 #include "checkpoint/write_checkpoint.h"
+#include "comm/os/exit_guard.h"
 #include "device/devices.h"
 #include "tutti/core/error.h"
 #include "tutti/core/logging.h"
@@ -57,7 +58,7 @@ class CheckpointWriter::Job {
  public:
   Job(std::filesystem::path folder, StartedCopy copy, const RetentionOptions& retention, Communicator communicator,
       const checkpoint::FileSystem& files, std::shared_ptr<checkpoint::Reservation> reserved)
-      : thread_([this, folder = std::move(folder), copy = std::move(copy), retention,
+      : thread_([exit_guard = comm::ExitGuard(), this, folder = std::move(folder), copy = std::move(copy), retention,
                  communicator = std::move(communicator), &files, reserved = std::move(reserved),
                  where = CallSiteScope::current(), device = devices::CurrentDevice()]() mutable {
           const CallSiteScope here(where);

@@ -13,6 +13,10 @@ int GradientCommunicator::size() const {
   return queue_->backend().size();
 }
 
+void GradientCommunicator::throw_if_failed() const {
+  queue_->throw_if_failed();
+}
+
 bool GradientCommunicator::supports_device(at::Device device) const {
   return queue_->backend().traits().supports(device.type());
 }

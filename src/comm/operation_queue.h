@@ -45,6 +45,7 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
 
   Backend& backend() const { return *backend_; }
   bool failed() const { return failed_; }
+  void throw_if_failed() const;
   std::chrono::milliseconds timeout() const { return timeout_; }
   const std::string& name() const { return name_; }
   const Services& services() const { return services_; }
@@ -156,7 +157,6 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
                            std::uint64_t bytes = 0);
   void record_start(const Operation& operation) noexcept;
   void record_end(const Operation& operation, flight::EntryState how) noexcept;
-  void throw_if_failed() const;
   /// True if waits for a device must end.
   bool is_stopping() const { return failed_ || is_unwinding_; }
   [[noreturn]] void fail(const Operation& operation, const TransferError& error);

@@ -198,14 +198,14 @@ void Reducer::Impl::discard_window() {
 }
 
 void Reducer::Impl::throw_if_invalid() const {
+  throw_if_peer_failed();
   if (is(GradientState::invalid))
     throw UsageError(parameters_.model_prefix() + "the gradients of this window are invalid (" +
                      window_state_.reason() + "): call zero_grad() and run the window again");
 }
 
 void Reducer::Impl::throw_if_peer_failed() const {
-  if (communicator_.failed() && is(GradientState::invalid))
-    throw PeerError(parameters_.model_prefix() + window_state_.reason(), {});
+  if (is(GradientState::invalid)) comm::GradientCommunicator(communicator_).throw_if_failed();
 }
 
 void Reducer::Impl::check_before_step() {

@@ -5,12 +5,15 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cerrno>
+#include <cstdlib>
 
 #include "checkpoint/scratch.h"
 #include "checkpoint/states.h"
 #include "checkpoint/test_files.h"
 #include "support/process_case.h"
+#include "support/ranks.h"
 #include "tutti/checkpoint/safetensors.h"
 #include "tutti/core/error.h"
 
@@ -112,6 +115,32 @@ TEST(CheckpointWriter, TheDestructorWaitsAndLogsTheError) {
   }
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_NE(log.find("checkpoint_0 already exists"), std::string::npos) << log;
+}
+
+constexpr const char* exit_folder = "TUTTI_TEST_EXIT_FOLDER";
+std::atomic<bool> is_exiting = false;
+
+// The files are written while the process exits.
+const RankProgram exits_while_it_writes("checkpoint_exits_while_it_writes", [] {
+  const TestFiles files([](const TestFiles::Event&) {
+    is_exiting.wait(false);
+    return 0;
+  });
+  const Communicator communicator = Communicator::connect(read_environment());
+  CheckpointWriter writer(communicator.duplicate("checkpoints"), &files);
+  writer.start(std::getenv(exit_folder), small_content(3, communicator.rank()), {});
+  std::atexit([] {
+    is_exiting = true;
+    is_exiting.notify_all();
+  });
+  std::exit(0);  // destroys no local object
+});
+TEST(CheckpointWriter, AProcessExitsAfterTheSave) {
+  const TemporaryFolder folder;
+  const auto saved = folder.path() / "checkpoint_0";
+  const auto results = run_processes(exits_while_it_writes, 2, {.variables = {{exit_folder, saved.string()}}});
+  for (const auto& result : results) EXPECT_EQ(result.exit_code, 0) << result.output;
+  EXPECT_EQ(read_checkpoint(saved).info.step, 3);
 }
 
 TEST(CheckpointWriter, TiedTensorsAreWrittenOnce) {

@@ -57,6 +57,34 @@ TEST(Failure, AKilledRankIsNamedByTheOthers) {
   }
 }
 
+const RankProgram later_calls("later_calls", [] {
+  Accelerator accelerator;
+  Mlp net;
+  auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+  const auto backward = [&] {
+    const Batch batch = batch_of(accelerator.rank());
+    accelerator.backward(loss_of(model->forward(batch.input), batch.target));
+  };
+  if (accelerator.rank() == 1) raise(SIGKILL);
+  const std::vector<std::function<void()>> calls{backward, backward, [&] { optimizer.step(); },
+                                                 [&] { accelerator.clip_grad_norm_(model, 1); }};
+  std::string named;
+  for (const auto& call : calls) {
+    try {
+      call();
+    } catch (const PeerError& failure) {
+      named += failure.ranks() == std::vector<int>{1} ? "rank 1, " : "others, ";
+    }
+  }
+  std::cout << named << std::endl;
+});
+
+TEST(Failure, LaterCallsNameTheKilledRankToo) {
+  const auto results = run_processes(later_calls, 2);
+  EXPECT_EQ(results[0].exit_code, 0) << results[0].output;
+  EXPECT_NE(results[0].output.find("rank 1, rank 1, rank 1, rank 1, \n"), std::string::npos) << results[0].output;
+}
+
 const RankProgram one_stops("one_stops", [] {
   report_failure({.communication = {.timeout = std::chrono::seconds(10)}},
                  [](const Accelerator& accelerator, int batch) {

@@ -4,7 +4,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
-#include <bit>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -92,7 +91,7 @@ class EncodedAllReduce final : public PendingAllReduce {
     before_.run([&] { reduce_in_node(); });
     after_.record_use(whole_);
     after_.record_use(shard_);
-    groups_->inter_node.run([&] { inter_node_sum_->finish_reduce_scatter(scale / prescale_); });
+    groups_->inter_node.run([&] { inter_node_sum_->finish_reduce_scatter(scale); });
   }
   void wait() override {
     groups_->inter_node.run([&] { inter_node_sum_->wait(); });
@@ -125,9 +124,6 @@ class EncodedAllReduce final : public PendingAllReduce {
     }
     shard_ = at::empty({share}, flat_.options());
     groups_->node.run([&] { groups_->reduce_scatters->reduce_scatter(operation_, shard_, whole_, ReduceOp::sum); });
-    // As in HierarchicalAllReduce: the encoding of the node's sum must not overflow.
-    prescale_ = 1.0 / static_cast<double>(std::bit_ceil(static_cast<std::uint64_t>(ranks)));
-    shard_.mul_(prescale_);
     inter_node_sum_ =
         groups_->inter_node.run([&] { return groups_->encoded->start_all_reduce(operation_, shard_, codec_); });
   }
@@ -139,7 +135,6 @@ class EncodedAllReduce final : public PendingAllReduce {
   devices::StreamEvent computed_;  // after the program's kernels that wrote `flat_`
   at::Tensor whole_;               // `flat_`, or a copy that is padded to a multiple of the ranks of the node
   at::Tensor shard_;
-  double prescale_ = 1;
   std::unique_ptr<PendingAllReduce> inter_node_sum_;
   devices::SideStream before_, after_;  // the steps before and after the sum between nodes
   std::optional<devices::StreamEvent> completed_;

@@ -4,7 +4,6 @@
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -28,7 +27,6 @@ HierarchicalAllReduce::HierarchicalAllReduce(std::shared_ptr<NodeGroups> groups,
   const Range range = shard_of(elements, flat_.element_size(), node.rank(), node.size());
   shard_begin_ = range.offset * flat_.element_size();
   shard_ = flat_.narrow(0, static_cast<std::int64_t>(range.offset), static_cast<std::int64_t>(range.length));
-  if (codec_) prescale_ = 1.0 / static_cast<double>(std::bit_ceil(static_cast<unsigned>(node.size())));
   node.local().last_operation.set(operation_);
   node.local().reductions_started.advance_to(number_);
 }
@@ -42,8 +40,8 @@ void HierarchicalAllReduce::finish_reduce_scatter(double scale) {
   reduce_shard();
   auto pending = groups_->inter_node_subgroup.run(
       [&] { return groups_->inter_node->start_all_reduce(operation_, wide_shard_, codec_); });
-  inter_node_sum_ = std::make_shared<InterNodeSum>(
-      InterNodeSum{.shard = wide_shard_, .pending = std::move(pending), .scale = scale / prescale_});
+  inter_node_sum_ =
+      std::make_shared<InterNodeSum>(InterNodeSum{.shard = wide_shard_, .pending = std::move(pending), .scale = scale});
   groups_->pending_sums.push_back(inter_node_sum_);
   while (groups_->pending_sums.size() > 1) groups_->reduce_oldest();
 }
@@ -67,7 +65,7 @@ void HierarchicalAllReduce::reduce_shard() {
   }
   wide_shard_ = is_widened ? wide.front() : shard_;
   reduce_tree(contributions, static_cast<std::byte*>(wide_shard_.data_ptr()), static_cast<std::size_t>(shard_.numel()),
-              wide_shard_.scalar_type(), {.factor = prescale_});
+              wide_shard_.scalar_type(), {});
 }
 
 void HierarchicalAllReduce::wait() {

@@ -46,7 +46,6 @@ class HierarchicalAllReduce final : public PendingAllReduce {
   std::size_t shard_begin_ = 0;  // in bytes
   at::Tensor shard_;             // of `flat`, in this rank's memory
   at::Tensor wide_shard_;        // the shard in fp32 if `flat` is fp16 or bf16, else `shard_`
-  double prescale_ = 1;          // scales the node's sum so that its encoding does not overflow
   std::shared_ptr<InterNodeSum> inter_node_sum_;
   std::int64_t bytes_sent_ = 0;
 };

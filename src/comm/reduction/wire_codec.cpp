@@ -1,49 +1,103 @@
 #include "tutti/comm/wire_codec.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
 #include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
 
 namespace tutti {
 namespace {
 
+// Not above ATen's grain size, so that the kernels run on the calling thread.
+constexpr std::size_t chunk_elements = 32768;
+
+/// The part [begin, begin + length) of an array, as a tensor.
+at::Tensor view_of(const void* array, at::ScalarType dtype, std::size_t begin, std::size_t length) {
+  auto* const bytes = static_cast<std::byte*>(const_cast<void*>(array));
+  return at::from_blob(bytes + begin * c10::elementSize(dtype), {static_cast<std::int64_t>(length)}, dtype);
+}
+
 /// Encodes to one of LibTorch's 16-bit floating-point types, with LibTorch's vectorized conversion.
-class NarrowCodec final : public WireCodec {
+class NarrowCodec : public WireCodec {
  public:
   NarrowCodec(std::string name, at::ScalarType dtype) : name_(std::move(name)), dtype_(dtype) {}
 
   const std::string& name() const override { return name_; }
   std::size_t encoded_bytes(std::size_t elements) const override { return elements * c10::elementSize(dtype_); }
   void encode(std::span<const float> values, std::span<std::byte> bytes) const override {
-    convert(values.data(), at::kFloat, bytes.data(), dtype_, values.size());
+    encode_scaled(values, bytes, 1);
   }
   void decode(std::span<const std::byte> bytes, std::span<float> values) const override {
-    convert(bytes.data(), dtype_, values.data(), at::kFloat, values.size());
+    decode_scaled(bytes, values, 1);
   }
 
- private:
-  static void convert(const void* from, at::ScalarType from_dtype, void* to, at::ScalarType to_dtype,
-                      std::size_t elements) {
-    // Not above ATen's grain size, so that the kernels run on the calling thread.
-    constexpr std::size_t chunk_elements = 32768;
+ protected:
+  void encode_scaled(std::span<const float> values, std::span<std::byte> bytes, float scale) const {
     const at::AutoDispatchBelowADInplaceOrView without_autograd;
-    const auto view = [](const void* memory, std::size_t begin, std::size_t length, at::ScalarType dtype) {
-      auto* bytes = static_cast<std::byte*>(const_cast<void*>(memory));
-      return at::from_blob(bytes + begin * c10::elementSize(dtype), {static_cast<std::int64_t>(length)}, dtype);
-    };
-    for (std::size_t begin = 0; begin < elements; begin += chunk_elements) {
-      const std::size_t length = std::min(chunk_elements, elements - begin);
-      view(to, begin, length, to_dtype).copy_(view(from, begin, length, from_dtype));
+    for (std::size_t begin = 0; begin < values.size(); begin += chunk_elements) {
+      const std::size_t length = std::min(chunk_elements, values.size() - begin);
+      const at::Tensor from = view_of(values.data(), at::kFloat, begin, length);
+      view_of(bytes.data(), dtype_, begin, length).copy_(scale == 1 ? from : from.mul(scale));
+    }
+  }
+  void decode_scaled(std::span<const std::byte> bytes, std::span<float> values, float scale) const {
+    const at::AutoDispatchBelowADInplaceOrView without_autograd;
+    for (std::size_t begin = 0; begin < values.size(); begin += chunk_elements) {
+      const std::size_t length = std::min(chunk_elements, values.size() - begin);
+      at::Tensor to = view_of(values.data(), at::kFloat, begin, length);
+      to.copy_(view_of(bytes.data(), dtype_, begin, length));
+      if (scale != 1) to.mul_(scale);
     }
   }
 
+ private:
   std::string name_;
   at::ScalarType dtype_;
+};
+
+/// Scales the values of a message by a power of two, so that the largest becomes 2^14 to 2^15. The message begins with
+/// the scale.
+class Fp16Codec final : public NarrowCodec {
+ public:
+  Fp16Codec() : NarrowCodec("fp16", at::kHalf) {}
+
+  std::size_t encoded_bytes(std::size_t elements) const override {
+    return sizeof(float) + NarrowCodec::encoded_bytes(elements);
+  }
+  void encode(std::span<const float> values, std::span<std::byte> bytes) const override {
+    const float scale = scale_for(values);
+    std::memcpy(bytes.data(), &scale, sizeof(scale));
+    encode_scaled(values, bytes.subspan(sizeof(scale)), scale);
+  }
+  void decode(std::span<const std::byte> bytes, std::span<float> values) const override {
+    float scale = 1;
+    std::memcpy(&scale, bytes.data(), sizeof(scale));
+    decode_scaled(bytes.subspan(sizeof(scale)), values, 1 / scale);
+  }
+
+ private:
+  /// 1 for zeros only and where a value is not finite.
+  static float scale_for(std::span<const float> values) {
+    constexpr std::uint32_t magnitude = 0x7fffffff;
+    constexpr int largest_exponent = 14;
+    constexpr int limit = 126;  // the scale and its reciprocal are normal
+    std::uint32_t largest = 0;  // magnitudes compare as integers, which compilers vectorize
+    for (const float value : values) largest = std::max(largest, std::bit_cast<std::uint32_t>(value) & magnitude);
+    const float as_float = std::bit_cast<float>(largest);
+    if (largest == 0 || !std::isfinite(as_float)) return 1;
+    return std::ldexp(1.0F, std::clamp(largest_exponent - std::ilogb(as_float), -limit, limit));
+  }
 };
 
 }  // namespace
 
 std::shared_ptr<const WireCodec> fp16_codec() {
-  return std::make_shared<NarrowCodec>("fp16", at::kHalf);
+  return std::make_shared<Fp16Codec>();
 }
 std::shared_ptr<const WireCodec> bf16_codec() {
   return std::make_shared<NarrowCodec>("bf16", at::kBFloat16);

@@ -35,6 +35,8 @@ class GradientCommunicator {
   explicit GradientCommunicator(const Communicator& communicator) : queue_(communicator.queue_) {}
 
   int size() const;
+  /// Throws the failure of an earlier operation: PeerError with the failed ranks, or MismatchError.
+  void throw_if_failed() const;
   /// Whether start_all_reduce() accepts tensors on `device`.
   bool supports_device(at::Device device) const;
   /// Whether sums of tensors on `device` add the ranks in a fixed order, so that they have the same bits in every run.
