@@ -56,10 +56,12 @@ std::string_view to_string(tutti::StopReason reason) {
 
 tutti::StopReason train(const TrainerProgramOptions& options) {
   const Split text = hold_out(read_text(options.data), options.model.context);
-  tutti::Accelerator accelerator(
-      {.gradient_accumulation_steps = options.accumulation,
-       .mixed_precision = options.precision,
-       .project = {.project_dir = options.project, .retention = {.keep_last = options.keep_last, .keep_best = true}}});
+  // Only a checkpoint of a step with an evaluation can be the best one.
+  const bool keep_best = options.evaluate_every > 0 && options.save_every % options.evaluate_every == 0;
+  tutti::Accelerator accelerator({.gradient_accumulation_steps = options.accumulation,
+                                  .mixed_precision = options.precision,
+                                  .project = {.project_dir = options.project,
+                                              .retention = {.keep_last = options.keep_last, .keep_best = keep_best}}});
   auto loader = accelerator.data_loader(TextWindows(text.training, options.model.context),
                                         {.batch_size = options.batch_size, .shuffle = true, .seed = options.seed});
 

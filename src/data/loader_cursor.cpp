@@ -44,10 +44,15 @@ void LoaderCursor::set_epoch(std::int64_t epoch) {
   epoch_ = epoch;
   next_epoch_ = epoch + 1;
   segments_.clear();
+  restored_ = false;
 }
 
 void LoaderCursor::skip(std::int64_t batches) {
   if (reading()) throw UsageError("skip_first_batches: a loop is running; call it before the loop that skips batches");
+  if (restored_) {
+    throw UsageError("skip_first_batches: load_state() has set this loader to batch " + std::to_string(batch_index()) +
+                     " of its epoch already: leave skip_first_batches() out");
+  }
   const auto left = batches_left();
   if (batches < 0 || (left >= 0 && batches > left)) {
     throw UsageError("skip_first_batches: cannot skip " + std::to_string(batches) +
@@ -60,6 +65,7 @@ void LoaderCursor::skip(std::int64_t batches) {
 std::int64_t LoaderCursor::begin() {
   if (reading()) end(reading_);
   reading_ = ++loops_;
+  restored_ = false;
   return reading_;
 }
 
@@ -125,6 +131,7 @@ void LoaderCursor::set_read_state(ReadState read_state) {
   next_epoch_ = read_state.next_epoch;
   segments_ = std::move(read_state.segments);
   reading_ = 0;
+  restored_ = !segments_.empty();
 }
 
 }  // namespace tutti

@@ -129,7 +129,7 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options, c
     content.per_rank.set(State::SavedParts::window_part(i), windows[i]);
   }
   const std::filesystem::path folder =
-      automatic ? std::filesystem::path(answers[0].substr(windows.size())) : options.folder;
+      automatic ? std::filesystem::path(answers[0].substr(windows.size())) : std::filesystem::absolute(options.folder);
   const RetentionOptions retention = automatic ? state_->project.retention : RetentionOptions{};
   if (!state_->writer)
     state_->writer = std::make_unique<CheckpointWriter>(state_->communicator.duplicate("checkpoint"));
@@ -222,7 +222,7 @@ CheckpointInfo Accelerator::State::load(const std::filesystem::path& folder) {
       SavedParts now = saved_parts();  // an early part may have made the ranks local
       for (std::size_t i = 0; i < now.all.size(); ++i) {
         now.all[i].saved_name = parts.all[i].saved_name;
-        if (!now.all[i].early) load_part(now.all[i], saved_local && now.all[i].per_rank);
+        if (!now.all[i].early && now.all[i].saved_name) load_part(now.all[i], saved_local && now.all[i].per_rank);
       }
       return std::string();
     });
@@ -251,6 +251,11 @@ CheckpointInfo Accelerator::State::load(const std::filesystem::path& folder) {
     } else {
       logger.info(what);
     }
+  }
+  for (const SavedParts::Part& part : parts.all) {
+    if (part.saved_name || part.evaluation) continue;
+    logger.warning(folder.string() + " holds no position of '" + part.name +
+                   "', a loader that this program has in addition to the saved ones; its position is unchanged");
   }
   return saved.info;
 }

@@ -110,9 +110,9 @@ void Accelerator::check_whole_steps(const ShardOptions& options, bool evaluation
                    std::to_string(rest) + ", or set evaluation for a loader that is not for training (reproducible)");
 }
 
-void Accelerator::register_loader(const std::shared_ptr<Stateful>& cursor, std::string description) {
+void Accelerator::register_loader(const std::shared_ptr<Stateful>& cursor, std::string description, bool evaluation) {
   state_->end_registrations();
-  state_->loaders.push_back({.cursor = cursor, .description = std::move(description)});
+  state_->loaders.push_back({.cursor = cursor, .description = std::move(description), .evaluation = evaluation});
 }
 
 std::optional<LoaderPosition> Accelerator::loop_position() const {

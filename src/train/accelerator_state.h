@@ -42,6 +42,7 @@ struct Accelerator::State {
   struct NamedLoader {
     std::weak_ptr<Stateful> cursor;
     std::string description;
+    bool evaluation = false;
   };
   struct NamedObject {
     std::string name{};

@@ -77,6 +77,7 @@ class Identities {
 };
 
 constexpr const char* accumulation_part = "accumulation";
+constexpr const char* loader_kind = "loader";
 constexpr const char* micro_batches_key = "micro_batches";
 
 std::string identity_in(const std::map<std::string, StateDict>& shared, const std::string& name) {
@@ -84,6 +85,25 @@ std::string identity_in(const std::map<std::string, StateDict>& shared, const st
   // Earlier versions saved no identities: objects are matched by their order.
   if (identities == shared.end() || !identities->second.contains(name)) return {};
   return identities->second.get<std::string>(name);
+}
+
+/// True if a loader of this identity, which has no match, is certain to be none of the saved ones: all others are
+/// matched by identities, and none has this one. A match by order could give the position of one loader to another.
+bool is_additional(const std::string& identity, const std::vector<std::string>& here,
+                   const std::vector<std::string>& saved, const std::vector<std::optional<std::size_t>>& matches) {
+  for (std::size_t i = 0; i < here.size(); ++i) {
+    if (matches[i] && (saved[*matches[i]] != here[i] || here[i] == identity)) return false;
+  }
+  return true;
+}
+
+/// What to do about a part of this program that the checkpoint lacks.
+std::string remedy_for(const std::string& name, const std::string& kind) {
+  if (kind == "local_sgd") return "create LocalSGD after load_state()";
+  if (name == "scaler") return "train without fp16, as the saved run did";
+  if (name.starts_with("object_callback_")) return "leave the callback out of the Trainer";
+  if (kind == loader_kind) return "create the loader after load_state()";
+  return (kind.empty() ? "register" : "prepare") + std::string(" it after load_state()");
 }
 
 }  // namespace
@@ -128,6 +148,7 @@ std::vector<std::string> Accelerator::State::SavedParts::match(const std::map<st
       part.saved_name = part.name;
     }
   }
+  std::set<const Part*> additional;
   for (const auto& [kind, of_kind] : kinds) {
     std::vector<std::string> here;
     std::vector<std::string> saved;
@@ -137,15 +158,22 @@ std::vector<std::string> Accelerator::State::SavedParts::match(const std::map<st
     }
     const auto matches = match_saved(here, saved);
     for (std::size_t i = 0; i < here.size(); ++i) {
-      if (matches[i]) of_kind[i]->saved_name = numbered(kind, *matches[i]);
+      if (matches[i]) {
+        of_kind[i]->saved_name = numbered(kind, *matches[i]);
+      } else if (kind == loader_kind && is_additional(here[i], here, saved, matches)) {
+        additional.insert(of_kind[i]);
+      }
     }
   }
   std::set<std::string> used{identities_part};
   for (const Part& part : all) {
-    if (!part.saved_name) {
-      throw CheckpointError(folder + " has no '" + part.name + "': prepare and register the objects that were saved");
+    if (part.saved_name) {
+      used.insert(*part.saved_name);
+    } else if (!additional.contains(&part)) {
+      throw CheckpointError(folder + " has no '" + part.name +
+                            "', which this program has in addition to what was saved: " +
+                            remedy_for(part.name, part.kind) + ", or start without the checkpoint");
     }
-    used.insert(*part.saved_name);
   }
   for (std::size_t i = 0; i < windows.size(); ++i) used.insert(gradients_part(i));
   std::vector<std::string> unused;
@@ -185,7 +213,9 @@ Accelerator::State::SavedParts Accelerator::State::saved_parts() {
     parts.add("scheduler", identities.optimizer(*schedule.optimizer), SavedParts::part_of(schedule.object));
   }
   for (const NamedLoader& loader : loaders) {
-    parts.add("loader", loader.description, SavedParts::part_of(loader.cursor.lock()));
+    SavedParts::Part part = SavedParts::part_of(loader.cursor.lock());
+    part.evaluation = loader.evaluation;
+    parts.add(loader_kind, loader.description, std::move(part));
   }
   const bool is_local = local();
   const auto add_unique = [&parts](const std::string& name, SavedParts::Part part, bool has_state_per_rank) {

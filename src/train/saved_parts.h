@@ -26,6 +26,8 @@ struct Accelerator::State::SavedParts {
     bool early = false;
     /// "model" for "model_1"; empty for a part whose name is unique.
     std::string kind{};
+    /// A loader that is not for training.
+    bool evaluation = false;
     /// What the object is, for match_saved().
     std::string identity{};
     /// Set by match(): the part of the checkpoint that is loaded into the object; nullopt if there is none.
@@ -44,7 +46,8 @@ struct Accelerator::State::SavedParts {
   /// The identities of all parts, as a part of their own.
   StateDict identities() const;
   /// Determines which parts of a checkpoint are loaded into which objects. Returns the names of the parts that no
-  /// object uses. Throws CheckpointError if an object has no saved part.
+  /// object uses. Throws CheckpointError if an object has no saved part, other than a loader that is certain not to be
+  /// one of the saved loaders.
   std::vector<std::string> match(const std::map<std::string, StateDict>& shared, const std::string& folder);
   /// Does the same for the windows, after match(), and puts their counts in `shared` in the order of this program.
   /// Throws CheckpointError if their numbers differ.

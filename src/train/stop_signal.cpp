@@ -8,7 +8,7 @@ namespace tutti {
 
 namespace {
 
-constexpr std::array signals{SIGINT, SIGTERM};
+constexpr std::array signals{SIGINT, SIGTERM};  // SIGINT first: note() uses before[0]
 
 // Global, because a signal handler can access globals only. Owned by the only StopSignal.
 volatile std::sig_atomic_t received_signal = 0;
@@ -20,7 +20,7 @@ void restore() {
 
 void note(int signal) {
   received_signal = signal;
-  restore();  // sigaction is async-signal-safe
+  if (signal == SIGINT) ::sigaction(SIGINT, before.data(), nullptr);  // async-signal-safe
 }
 
 }  // namespace

@@ -3,8 +3,9 @@
 
 namespace tutti {
 
-/// Records the first SIGINT or SIGTERM. A second signal goes to the handler that was installed before. Only one may
-/// exist at a time, because the operating system has one handler per signal.
+/// Records SIGINT and SIGTERM. A second SIGINT goes to the handler that was installed before. Further SIGTERMs have no
+/// effect, because schedulers repeat SIGTERM while a checkpoint is being saved. Only one may exist at a time, because
+/// the operating system has one handler per signal.
 class StopSignal {
  public:
   StopSignal();

@@ -41,6 +41,13 @@ void check(const TrainerOptions& options, const Accelerator& accelerator) {
   if (wants_folder && accelerator.project().project_dir.empty()) {
     refuse("save_every, resume and tensorboard need AcceleratorOptions::project.project_dir");
   }
+  if (accelerator.project().retention.keep_best && options.evaluate_every > 0 &&
+      options.save_every % options.evaluate_every != 0) {
+    refuse("save_every is " + std::to_string(options.save_every) + ", and evaluate_every is " +
+           std::to_string(options.evaluate_every) +
+           ": keep_best compares checkpoints by an evaluation after the same step. Set save_every to a multiple of "
+           "evaluate_every, or leave keep_best off");
+  }
 }
 
 bool due(std::int64_t step, std::int64_t every) {
@@ -108,14 +115,18 @@ bool TrainerContext::done() const {
 }
 
 void TrainerContext::begin_fit(std::optional<std::int64_t> batches_per_epoch) {
+  if (options_.evaluate_every > 0 && !evaluation_) {
+    throw UsageError("Trainer: evaluate_every without set_evaluation(): set the evaluation function before fit()");
+  }
   batches_per_epoch_ = batches_per_epoch;
-  stop_requested_ = signal_received_ = false;
+  stop_requested_ = signal_received_ = last_step_ = false;
   stop_reason_.clear();
   if (options_.resume) {
     accelerator_.load_latest_state({});
   } else if (!accelerator_.project().project_dir.empty()) {
     accelerator_.state_->require_same_run("Trainer", "set TrainerOptions::resume to resume it");
   }
+  if (evaluated_step_ != global_step()) last_evaluation_.clear();
   logged_step_ = evaluated_step_ = saved_step_ = global_step();
   Tracker*& tensorboard = accelerator_.state_->project_tensorboard;
   if (options_.tensorboard && accelerator_.is_main_process() && tensorboard == nullptr) {
@@ -211,9 +222,11 @@ void TrainerContext::reduce_metrics(double batches_read) {
   const bool signal = signal_ && signal_->received();
   // 0: all on the CPU, 1: all on an accelerator, 0.5: some on each.
   const double where_losses_are = !sums_.device_loss.defined() ? 0.0 : sums_.has_host_loss ? 0.5 : 1.0;
+  const bool last_step =
+      options_.max_epochs && epoch() + 1 >= *options_.max_epochs && accelerator_.state_->loader_stack->at_last_batch();
   const at::Tensor totals =
       at::tensor({sums_.loss, sums_.weight, static_cast<double>(sums_.samples), static_cast<double>(sums_.tokens),
-                  signal ? 1.0 : 0.0, stop_requested_ ? 1.0 : 0.0, where_losses_are},
+                  signal ? 1.0 : 0.0, stop_requested_ ? 1.0 : 0.0, where_losses_are, last_step ? 1.0 : 0.0},
                  at::kDouble);
   clock_.measure(Stage::waiting, [&] {
     accelerator_.communicator().all_reduce(totals, ReduceOp::sum, comm::internal_call("step metrics")).wait();
@@ -221,6 +234,7 @@ void TrainerContext::reduce_metrics(double batches_read) {
   const auto* total = totals.const_data_ptr<double>();
   signal_received_ = total[4] > 0;
   stop_requested_ = total[5] > 0;
+  last_step_ = total[7] == accelerator_.num_processes();
 
   const auto now = std::chrono::steady_clock::now();
   const double seconds = std::chrono::duration<double>(now - std::exchange(step_began_, now)).count();
@@ -282,7 +296,12 @@ void TrainerContext::after_optimizer_step() {
     evaluate({});
     step_plateau_schedule();
   }
-  if (due(global_step(), options_.save_every)) save_checkpoint({});
+  // The last checkpoint of a run is saved by finish(), after the evaluation at the end.
+  if (done()) {
+    finish();
+  } else if (due(global_step(), options_.save_every) && !last_step_) {
+    save_checkpoint({});
+  }
 }
 
 /// Called for evaluations of evaluate_every only: the evaluation at the end of a run is not one of the schedule's.
@@ -311,6 +330,7 @@ Scalars TrainerContext::evaluate(const CallSite& where) {
     }
     results = agreed_results(accelerator_.communicator(), results);
     for (auto& [name, value] : results) name.insert(0, "eval/");
+    if (accelerator_.project().retention.keep_best) metric_in(results, options_.checkpoint_metric, "checkpoint_metric");
     last_evaluation_ = results;
     evaluated_step_ = global_step();
     log(results);
@@ -327,8 +347,7 @@ std::filesystem::path TrainerContext::save_checkpoint(const CallSite& where) {
   trigger(&Callback::on_checkpoint_start);
   SaveStateOptions save{.asynchronous = options_.asynchronous_checkpoints};
   for (const auto& [name, value] : last_evaluation_) {
-    const bool is_current = !signal_received_ || evaluated_step_ == global_step();
-    if (name == options_.checkpoint_metric && is_current) save.metric = value;
+    if (name == options_.checkpoint_metric && evaluated_step_ == global_step()) save.metric = value;
   }
   const std::filesystem::path folder = accelerator_.save_state(save, {});
   saved_step_ = global_step();

@@ -141,6 +141,33 @@ TEST(SkipFirstBatches, RefusesMoreBatchesThanAreLeft) {
   for ([[maybe_unused]] const auto& batch : loader) EXPECT_THROW(loader.skip_first_batches(1), UsageError);
 }
 
+TEST(SkipFirstBatches, RefusesToSkipAPositionThatWasRestoredTwice) {
+  DataLoader<Numbers> saved(Numbers(8), shuffled);
+  const StateDict at_start = saved.state_dict();
+  StateDict inside;
+  for ([[maybe_unused]] const auto& batch : saved) {
+    inside = saved.state_dict();
+    break;
+  }
+  DataLoader<Numbers> loader(Numbers(8), shuffled);
+  loader.load_state_dict(inside);
+  try {
+    loader.skip_first_batches(1);
+    ADD_FAILURE() << "the loader skips twice";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("to batch 1 of its epoch already"), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(read(loader).size(), 3U);
+  loader.skip_first_batches(1);  // of the next epoch
+  EXPECT_EQ(read(loader).size(), 3U);
+  loader.load_state_dict(inside);
+  loader.set_epoch(5);
+  EXPECT_NO_THROW(loader.skip_first_batches(1));
+  loader.load_state_dict(at_start);
+  loader.skip_first_batches(1);
+  EXPECT_EQ(read(loader).size(), 3U);
+}
+
 /// Loads `state` into a loader that has read one batch. Returns the error, and checks that the position did not change.
 std::string refusal(DataLoader<Numbers> loader, const StateDict& state) {
   loader.skip_first_batches(1);

@@ -64,6 +64,19 @@ TEST(StreamResume, SkipFirstBatchesAppliesToTheNextLoopOnly) {
   EXPECT_THROW(loader.skip_first_batches(-1), UsageError);
 }
 
+TEST(StreamResume, SkipFirstBatchesIsRefusedAfterARestoredPosition) {
+  auto interrupted = loader_of(Counting(8), {.batch_size = 2}, 0, 1);
+  StateDict state;
+  for ([[maybe_unused]] const auto& batch : interrupted) {
+    state = interrupted.state_dict();
+    break;
+  }
+  auto loader = loader_of(Counting(8), {.batch_size = 2}, 0, 1);
+  loader.load_state_dict(state);
+  EXPECT_THROW(loader.skip_first_batches(1), UsageError);
+  EXPECT_EQ(read(loader).size(), 3U);
+}
+
 TEST(StreamResume, StatesOfOtherLoadersAreRefused) {
   auto slices = loader_of(Counting(8), {}, 0, 2);
   DataLoader<Numbers> numbers(Numbers(8), {});

@@ -223,7 +223,7 @@ TEST(SavedObjects, ALoaderThatHasEndedIsNotNeeded) {
   evaluation_loaders.on_threads({1, 2});
 }
 
-TEST(SavedObjects, ALoaderIsMatchedByItsDataAndOneWithoutASavedPositionIsNamed) {
+TEST(SavedObjects, ALoaderIsMatchedByItsDataAndOneWithoutASavedPositionIsAWarning) {
   const TemporaryFolder scratch;
   const auto folder = scratch.path() / "saved";
   {
@@ -245,7 +245,79 @@ TEST(SavedObjects, ALoaderIsMatchedByItsDataAndOneWithoutASavedPositionIsNamed) 
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");  // the other loader had not begun an epoch
   auto second = accelerator.data_loader(Samples{6}, {.batch_size = 2});
   auto third = accelerator.data_loader(Samples{8}, {.batch_size = 2});
-  expect_refused([&] { accelerator.load_state(folder); }, "has no 'loader_2'");
+  auto for_evaluation = accelerator.data_loader(Samples{24}, {.batch_size = 2, .evaluation = true});
+  testing::internal::CaptureStderr();
+  accelerator.load_state(folder);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("holds no position of 'loader_2'"), std::string::npos) << log;
+  EXPECT_EQ(log.find("'loader_3'"), std::string::npos) << log;  // for evaluation
+  EXPECT_EQ(train.epoch(), 1);
+  EXPECT_EQ(third.epoch(), 0);
+  EXPECT_EQ(for_evaluation.epoch(), 0);
+  // Which of two loaders over equal data the saved position belongs to is unknown.
+  const auto like_third = accelerator.data_loader(Samples{24}, {.batch_size = 2});
+  expect_refused([&] { accelerator.load_state(folder); },
+                 "has no 'loader_4', which this program has in addition to what was saved: create the loader after "
+                 "load_state(), or start without the checkpoint");
+}
+
+TEST(SavedObjects, WhatAProgramHasInAdditionIsNamedWithARemedy) {
+  const TemporaryFolder scratch;
+  const auto folder = scratch.path() / "saved";
+  {
+    Accelerator accelerator(alone(scratch.path()));
+    Mlp net;
+    accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+    accelerator.save_state({.folder = folder});
+  }
+  AcceleratorOptions options = alone(scratch.path());
+  {
+    Accelerator accelerator(options);
+    Mlp net, second;
+    accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+    accelerator.prepare(second);
+    expect_refused([&] { accelerator.load_state(folder); }, "has no 'model_1', which this program has in addition to");
+  }
+  {
+    Accelerator accelerator(options);
+    Mlp net;
+    accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+    const LocalSGD local(accelerator, net, {.local_sgd_steps = 2});
+    expect_refused([&] { accelerator.load_state(folder); }, "create LocalSGD after load_state()");
+  }
+  options.mixed_precision = Precision::fp16;
+  Accelerator accelerator(options);
+  Mlp net;
+  accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+  expect_refused([&] { accelerator.load_state(folder); }, "train without fp16, as the saved run did");
+}
+
+/// Restores the working directory on destruction.
+class WorkingDirectory {
+ public:
+  explicit WorkingDirectory(const std::filesystem::path& folder) : before_(std::filesystem::current_path()) {
+    std::filesystem::current_path(folder);
+  }
+  ~WorkingDirectory() { std::filesystem::current_path(before_); }
+  WorkingDirectory(const WorkingDirectory&) = delete;
+  WorkingDirectory& operator=(const WorkingDirectory&) = delete;
+
+ private:
+  std::filesystem::path before_;
+};
+
+TEST(SavedObjects, ARelativeFolderStaysWhereItWasNamed) {
+  const TemporaryFolder named, later;
+  const WorkingDirectory restored(named.path());
+  Accelerator accelerator(alone("run"));
+  Mlp net;
+  accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+  EXPECT_TRUE(accelerator.save_state({.folder = "by_name", .asynchronous = true}).is_absolute());
+  std::filesystem::current_path(later.path());
+  accelerator.save_state();
+  EXPECT_TRUE(std::filesystem::exists(named.path() / "by_name" / "model.safetensors"));
+  EXPECT_TRUE(CheckpointFolder(named.path() / "run" / "checkpoints").newest());
+  EXPECT_TRUE(std::filesystem::is_empty(later.path()));
 }
 
 TEST(SavedObjects, TheLostPositionOfALoaderWithinAnEpochIsAWarning) {
@@ -295,7 +367,9 @@ TEST(SavedObjects, ARegistrationEndsWithTheObject) {
   expect_refused([&] { accelerator.load_state(scratch.path() / "with"); }, "holds 'object_counter'");
   Counter counter;
   accelerator.register_for_checkpointing("counter", counter);
-  expect_refused([&] { accelerator.load_state(scratch.path() / "without"); }, "has no 'object_counter'");
+  expect_refused(
+      [&] { accelerator.load_state(scratch.path() / "without"); },
+      "has no 'object_counter', which this program has in addition to what was saved: register it after load_state()");
   accelerator.load_state(scratch.path() / "with");
   expect_refused<UsageError>([&] { accelerator.register_for_checkpointing("x", std::shared_ptr<Stateful>()); }, "null");
 }

@@ -113,6 +113,22 @@ TEST(TrainerOptions, SignalsMayBeLeftToTheProgram) {
   EXPECT_EQ(signals_seen, 1);
 }
 
+// Schedulers repeat SIGTERM while the checkpoint is being saved.
+TEST(TrainerOptions, ASecondSigtermHasNoEffect) {
+  const TemporaryFolder folder;
+  TrainerRun run({.project = {.project_dir = folder.path()}, .communicator = Communicator()}, {.max_steps = 3});
+  const auto callback = std::make_shared<AtStep>();
+  callback->ends = [](TrainerContext&) { std::raise(SIGTERM); };
+  callback->saved = [](TrainerContext&, const std::filesystem::path&) { std::raise(SIGTERM); };
+  run.trainer.add_callback(callback);
+  signals_seen = 0;
+  const auto before = std::signal(SIGTERM, [](int) { signals_seen = signals_seen + 1; });
+  EXPECT_EQ(run.trainer.fit(), StopReason::signal);
+  std::signal(SIGTERM, before);
+  EXPECT_EQ(signals_seen, 0);
+  EXPECT_TRUE(CheckpointFolder(folder.path() / "checkpoints").newest());
+}
+
 // One process.
 const RankProgram two_signals("trainer_two_signals", [] {
   TrainerRun run({.communicator = Communicator()}, {.max_steps = 3});
@@ -126,7 +142,7 @@ const RankProgram two_signals("trainer_two_signals", [] {
   run.trainer.add_callback(callback);
   run.trainer.fit();
 });
-TEST(TrainerOptions, ASecondSignalEndsTheRunAtOnce) {
+TEST(TrainerOptions, ASecondSigintEndsTheRunAtOnce) {
   const auto results = run_processes(two_signals, 1);
   EXPECT_EQ(results[0].signal, SIGINT);
   EXPECT_NE(results[0].output.find("after the first"), std::string::npos) << results[0].output;

@@ -233,6 +233,79 @@ TEST(Trainer, ASignalToOneRankStopsAllWithACheckpoint) {
   stops_on_signal.on_processes({1, 2});
 }
 
+/// Counts evaluations.
+struct CountsEvaluations final : Callback {
+  std::int64_t value = 0;
+  void on_evaluate_end(TrainerContext&, const Scalars&) override { ++value; }
+  std::string name() const override { return "count"; }
+  StateDict state_dict() const override {
+    StateDict state;
+    state.set("value", value);
+    return state;
+  }
+  void load_state_dict(const StateDict& state) override { value = state.get<std::int64_t>("value"); }
+};
+
+// The evaluation at the end precedes the last checkpoint, and no step is saved twice.
+const RankCase metric_of_its_step("metric_of_its_step", [](const Communicator& communicator) {
+  for (const bool by_epochs : {true, false}) {
+    const TemporaryFolder scratch;
+    const std::filesystem::path folder = communicator.broadcast_object(scratch.path().string());
+    TrainerOptions options{.evaluate_every = 4, .save_every = 1};
+    (by_epochs ? options.max_epochs : options.max_steps) = by_epochs ? 2 : 6;
+    TrainerRun run({.project = {.project_dir = folder}, .communicator = communicator}, options);
+    run.trainer.set_evaluation([&] { return Scalars{{"loss", static_cast<double>(run.trainer.global_step())}}; });
+    const auto count = std::make_shared<CountsEvaluations>();
+    run.trainer.add_callback(count);
+    run.trainer.fit();
+    const std::int64_t last = by_epochs ? 2 * run.loader.size() : 6;
+    ASSERT_EQ(run.trainer.global_step(), last);
+
+    const auto saved = CheckpointFolder(folder / "checkpoints").all();
+    EXPECT_EQ(static_cast<std::int64_t>(saved.size()), last);
+    for (const CheckpointInfo& info : saved) {
+      const bool evaluated = info.step % 4 == 0 || info.step == last;
+      EXPECT_EQ(info.metric.value_or(-1), evaluated ? static_cast<double>(info.step) : -1) << info.step;
+    }
+    const auto newest = CheckpointFolder(folder / "checkpoints").newest();
+    ASSERT_TRUE(newest);
+    EXPECT_EQ(newest->step, last);
+    const StateDict state = read_checkpoint(newest->folder).shared.at("object_callback_count");
+    EXPECT_EQ(state.get<std::int64_t>("value"), count->value);
+    EXPECT_EQ(count->value, (last + 3) / 4);
+    communicator.barrier().wait();
+  }
+});
+TEST(Trainer, ACheckpointHasTheMetricOfItsStepAndTheLastOneThatOfTheEnd) {
+  metric_of_its_step.on_threads({1, 2});
+}
+
+TEST(Trainer, KeepBestRefusesCheckpointsWithoutAMetric) {
+  const TemporaryFolder scratch;
+  const AcceleratorOptions best{.project = {.project_dir = scratch.path(), .retention = {.keep_best = true}},
+                                .communicator = Communicator()};
+  EXPECT_THROW(TrainerRun(best, {.max_steps = 1, .evaluate_every = 2, .save_every = 3}), UsageError);
+  EXPECT_NO_THROW(TrainerRun(best, {.max_steps = 1, .evaluate_every = 2, .save_every = 4}));
+  EXPECT_NO_THROW(TrainerRun(best, {.max_steps = 1, .evaluate_every = 2}));
+  TrainerRun misspelt(best,
+                      {.max_steps = 4, .evaluate_every = 2, .save_every = 2, .checkpoint_metric = "eval/accurracy"});
+  misspelt.trainer.set_evaluation([] { return Scalars{{"loss", 1.0}, {"accuracy", 0.5}}; });
+  try {
+    misspelt.trainer.fit();
+    ADD_FAILURE() << "the metric is missing";
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(error.what(),
+                 "checkpoint_metric: there is no evaluation result 'eval/accurracy'; the results are: eval/loss, "
+                 "eval/accuracy");
+  }
+}
+
+TEST(Trainer, AMissingEvaluationIsFoundBeforeTheFirstStep) {
+  TrainerRun run({.communicator = Communicator()}, {.max_steps = 4, .evaluate_every = 2});
+  EXPECT_THROW(run.trainer.fit(), UsageError);
+  EXPECT_EQ(run.trainer.global_step(), 0);
+}
+
 TEST(Trainer, RefusesOptionsThatCannotBe) {
   const AcceleratorOptions options{.communicator = Communicator()};
   EXPECT_THROW(TrainerRun(options, {}), UsageError);

@@ -77,7 +77,8 @@ class DataLoader {
   /// epoch already, its position in the epoch is kept.
   void set_epoch(std::int64_t epoch) { cursor_->set_epoch(epoch); }
   /// The next loop skips its first `batches` batches; later loops skip none. Every rank must call it with the same
-  /// number, after set_epoch(). Throws UsageError if fewer batches are left.
+  /// number, after set_epoch(). Throws UsageError if fewer batches are left, and directly after a load_state() that has
+  /// set a position inside the epoch: the next loop continues there already.
   void skip_first_batches(std::int64_t batches) { cursor_->skip(batches); }
 
   /// The position in the data, for checkpoints. Batches that a loop has received count as read, including the one in

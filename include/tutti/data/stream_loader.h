@@ -52,7 +52,8 @@ class StreamLoader {
   std::int64_t epoch() const { return cursor_->next_epoch(); }
   /// The next loop reads epoch `epoch`. Every rank must call it with the same number.
   void set_epoch(std::int64_t epoch) { cursor_->set_epoch(epoch); }
-  /// The next loop skips its first `batches` batches: it reads their samples and drops them.
+  /// The next loop skips its first `batches` batches: it reads their samples and drops them. Throws UsageError directly
+  /// after a load_state() that has set a position inside the epoch: the next loop continues there already.
   void skip_first_batches(std::int64_t batches) { cursor_->skip(batches); }
 
   /// The position in the stream. Batches that a loop has received count as read; batches read ahead do not.

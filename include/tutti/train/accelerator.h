@@ -261,7 +261,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   StreamLoaderOptions loader_options(StreamLoaderOptions options) const;
   void check_whole_steps(const ShardOptions& options, bool evaluation) const;
   void check_same_loader(const std::function<std::string()>& make);
-  void register_loader(const std::shared_ptr<Stateful>& cursor, std::string description);
+  void register_loader(const std::shared_ptr<Stateful>& cursor, std::string description, bool evaluation);
 
   // For AcceleratorHelpers.
   const Communicator& internal_communicator() const;

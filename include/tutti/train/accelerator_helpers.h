@@ -171,6 +171,7 @@ class AcceleratorHelpers {
   }
 
   /// The next loop over `loader` skips its first `num_batches` batches. Every rank must call it with the same number.
+  /// Leave it out after load_state(), which restores the position in the epoch: it throws UsageError there.
   template <typename Loader>
   void skip_first_batches(Loader& loader, std::int64_t num_batches) const {
     loader.skip_first_batches(num_batches);

@@ -35,7 +35,8 @@ struct GradientAccumulationPlugin {
 /// The folder of a run's files. Accelerate's class of the same name. The folder must be on a file system that all ranks
 /// share.
 struct ProjectConfiguration {
-  /// Checkpoints are named `DIR/checkpoints/checkpoint_<number>_step_<step>`. Empty: no automatic names.
+  /// Checkpoints are named `DIR/checkpoints/checkpoint_<number>_step_<step>`. Empty: no automatic names. The
+  /// Accelerator makes a relative path absolute when it is created.
   std::filesystem::path project_dir{};
   /// The checkpoints of this run that are kept. A run that loads a checkpoint of the folder continues that checkpoint's
   /// run. Checkpoints of other runs are never removed.

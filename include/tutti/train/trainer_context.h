@@ -168,6 +168,7 @@ class TrainerContext {
   bool stop_requested_ = false;
   std::string stop_reason_;
   bool signal_received_ = false;
+  bool last_step_ = false;  // the last optimizer step has read the last batch of max_epochs, on all ranks
   std::int64_t logged_step_ = 0;
   std::int64_t evaluated_step_ = -1;
   std::int64_t saved_step_ = -1;

@@ -22,7 +22,7 @@ struct TrainerOptions {
   /// Evaluate every N optimizer steps, and at the end of the run; 0: never.
   std::int64_t evaluate_every = 0;
   /// Save a checkpoint every N optimizer steps, which requires a project folder. 0: only at the end of the run, if
-  /// there is a folder.
+  /// there is a folder. With RetentionOptions::keep_best and evaluate_every, a multiple of evaluate_every.
   std::int64_t save_every = 0;
 
   /// Resume from the newest checkpoint of the project, if there is one. If false, fit() throws UsageError if the
@@ -30,12 +30,13 @@ struct TrainerOptions {
   bool resume = false;
   /// Write checkpoints from a background thread while training continues.
   bool asynchronous_checkpoints = true;
-  /// The evaluation result by which RetentionOptions::keep_best compares checkpoints.
+  /// The evaluation result by which RetentionOptions::keep_best compares checkpoints. A checkpoint has the result of an
+  /// evaluation after the same step, or none. With keep_best an evaluation without this result throws UsageError.
   std::string checkpoint_metric = "eval/loss";
   /// The evaluation result that is passed to a ReduceLROnPlateau, after each evaluation of evaluate_every.
   std::string plateau_metric = "eval/loss";
   /// SIGINT and SIGTERM end the run after the current step, with a checkpoint and without an evaluation. A second
-  /// signal ends the program.
+  /// SIGINT ends the program at once. Further SIGTERMs have no effect, because schedulers repeat SIGTERM.
   bool stop_on_signal = true;
 
   /// Show a progress bar on the standard error of rank 0.

@@ -33,8 +33,9 @@ class LoaderCursor : public Stateful {
   /// The next loop reads `epoch`. If it is the cursor's next epoch already, its segments are kept; otherwise the loop
   /// starts at the beginning.
   void set_epoch(std::int64_t epoch);
-  /// The next loop skips `batches` more micro-batches on each rank. Throws UsageError while a loop runs, and if fewer
-  /// are left and the number is known.
+  /// The next loop skips `batches` more micro-batches on each rank. Throws UsageError while a loop runs, if fewer are
+  /// left and the number is known, and if load_state_dict() has set a position inside an epoch and no loop has begun
+  /// since: that position would be skipped twice.
   void skip(std::int64_t batches);
 
   /// Begins a loop over next_epoch() and returns its number. A loop that was running no longer moves the cursor.
@@ -73,6 +74,7 @@ class LoaderCursor : public Stateful {
   std::vector<EpochSegment> segments_;
   std::int64_t reading_ = 0;  // number of the loop that moves the cursor; 0: none
   std::int64_t loops_ = 0;
+  bool restored_ = false;  // set_read_state() has set segments_, and no loop has begun since
 };
 
 }  // namespace tutti

@@ -36,7 +36,7 @@ Loader Accelerator::make_loader(Dataset&& dataset, const Options& options, const
     }
     return loader->description();
   });
-  register_loader(loader->cursor(), loader->description());
+  register_loader(loader->cursor(), loader->description(), options.evaluation);
   return std::move(*loader);
 }
 
