@@ -99,7 +99,7 @@ TEST(LocalSGD, TrainsAPartOfAModel) {
   part_of_model.on_threads({1, 2, 3});
 }
 
-// finish() discards the gradients of an unfinished window: the window that follows begins anew.
+// finish() discards the gradients of an unfinished window: the window that follows begins with its first micro-batch.
 const RankCase unfinished_window("local_unfinished_window", [](const Communicator& communicator) {
   Accelerator accelerator({.gradient_accumulation_steps = 2, .communicator = communicator});
   Mlp net;
