@@ -35,14 +35,15 @@ void require_agreement(std::span<const ExchangeHeader> headers) {
     if (!same_place(first, other)) {
       throw MismatchError("Local SGD: ranks are at different steps: rank 0 of this group " + describe(first) +
                           ", but " + who + describe(other) +
-                          ". Call step() equally often on all ranks, and finish() after the same step");
+                          ". Call step() equally often on all ranks, each time after an optimizer step or, inside "
+                          "accumulate(), after zero_grad() in its place; call finish() after the same step");
     }
     if (first.elements != other.elements || first.check != other.check) {
       const bool state = first.kind == ExchangeKind::state;
       throw MismatchError("Local SGD: " + who +
                           (state ? "has state for other parameters than rank 0: use each parameter on all"
                                    " ranks before momentum is averaged"
-                                 : "has other learning rates than rank 0: SlowMo needs equal learning rates"));
+                                 : "exchanges a vector of another length than rank 0"));
     }
   }
 }

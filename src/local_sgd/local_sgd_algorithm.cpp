@@ -105,10 +105,10 @@ void LocalSgdAlgorithm::Impl::run_checked(const Action& action) {
 std::vector<double> LocalSgdAlgorithm::Impl::inner_rates() const {
   if (options_.outer_optimizer != OuterOptimizer::slowmo) return {};
   std::map<const c10::TensorImpl*, double> by_tensor;
-  for (const auto& group : optimizer_->param_groups()) {
-    for (const at::Tensor& parameter : group.params()) {
-      by_tensor[parameter.unsafeGetTensorImpl()] = group.options().get_lr();
-    }
+  const auto& groups = optimizer_->param_groups();
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    const double rate = step_rates_.size() == groups.size() ? step_rates_[i] : groups[i].options().get_lr();
+    for (const at::Tensor& parameter : groups[i].params()) by_tensor[parameter.unsafeGetTensorImpl()] = rate;
   }
   std::vector<double> rates;
   for (std::size_t i = 0; i < parameters_.count(); ++i) {
@@ -129,18 +129,19 @@ void require_rates(const std::vector<double>& rates) {
   for (const double rate : rates) {
     if (std::isfinite(rate) && rate > 0) continue;
     throw UsageError("Local SGD: SlowMo divides by the learning rate, which is " + std::to_string(rate) +
-                     " at the end of this round: keep the schedule above 0");
+                     " in the last step of this round: keep the schedule above 0");
   }
 }
 
 }  // namespace
 
-void LocalSgdAlgorithm::Impl::step(double weight) {
+void LocalSgdAlgorithm::Impl::step(double weight, const std::vector<double>& step_rates) {
   if (failure_) std::rethrow_exception(failure_);
   if (!std::isfinite(weight) || weight < 0) {
     throw UsageError("Local SGD: the weight of a step must be finite and at least 0, not " + std::to_string(weight));
   }
   parameters_.check();
+  if (options_.outer_optimizer == OuterOptimizer::slowmo) step_rates_ = step_rates;
   const DueActions due = schedule_.next();
   std::vector<double> rates;
   if (due.sends && !skips_exchange()) require_rates(rates = inner_rates());
@@ -161,10 +162,10 @@ void LocalSgdAlgorithm::Impl::step(double weight) {
     }
     if (skips_exchange()) return;
     if (due.inside_node) average_within_node();
-    if (due.sends) send(*due.sends);
+    if (due.sends) send(*due.sends, rates);
     // No exchange is in flight if finish() ended the round early.
     if (due.applies && fragments_[static_cast<std::size_t>(*due.applies)]->in_flight) {
-      apply(*due.applies, true, rates);
+      apply(*due.applies, true);
       if (!local_sgd::streams(options_)) combine_extra_state();
     }
   });
@@ -203,12 +204,12 @@ void LocalSgdAlgorithm::Impl::finish() {
       rethrow_background_failures();
       require_all_in_finish();
       for (std::size_t i = 0; i < fragments_.size(); ++i) {
-        if (fragments_[i]->in_flight) apply(static_cast<int>(i), true, rates);
+        if (fragments_[i]->in_flight) apply(static_cast<int>(i), true);
       }
       for (std::size_t i = 0; i < fragments_.size(); ++i) {
         if (!fragments_[i]->dirty) continue;
-        send(static_cast<int>(i));
-        apply(static_cast<int>(i), false, rates);
+        send(static_cast<int>(i), rates);
+        apply(static_cast<int>(i), false);
       }
       if (since_state_.steps > 0) combine_extra_state();
     }
@@ -223,8 +224,8 @@ LocalSgdAlgorithm::LocalSgdAlgorithm(const std::vector<NamedParameter>& paramete
     : impl_(std::make_unique<Impl>(parameters, buffers, std::move(optimizer), std::move(communicator), options)) {}
 LocalSgdAlgorithm::~LocalSgdAlgorithm() = default;
 
-void LocalSgdAlgorithm::step(double weight) {
-  impl_->step(weight);
+void LocalSgdAlgorithm::step(double weight, const std::vector<double>& rates) {
+  impl_->step(weight, rates);
 }
 void LocalSgdAlgorithm::finish() {
   impl_->finish();

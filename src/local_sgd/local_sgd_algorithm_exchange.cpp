@@ -1,13 +1,14 @@
 // The algorithm's exchanges: tasks for the communicator's thread, and the wait for their results.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
 #include <torch/optim/optimizer.h>
 
-#include <bit>
 #include <chrono>
 
 #include "local_sgd/local_sgd_algorithm_impl.h"
 #include "tutti/detail/comm/gradient_communicator.h"
+#include "tutti/detail/comm/internal_call.h"
 
 namespace tutti {
 
@@ -41,17 +42,13 @@ ExchangeHeader LocalSgdAlgorithm::Impl::header(ExchangeKind kind) const {
   return {.kind = kind, .fragment = 0, .step = stats_.steps};
 }
 
-void LocalSgdAlgorithm::Impl::send(int index) {
+void LocalSgdAlgorithm::Impl::send(int index, const std::vector<double>& rates) {
   FragmentState& fragment_state = *fragments_[static_cast<std::size_t>(index)];
   ExchangeHeader local_header = header(ExchangeKind::round);
   local_header.fragment = index;
   local_header.weight = groups_ ? since_node_.weight : fragment_state.since_sent.weight;
   local_header.round_weight = fragment_state.since_sent.weight;
-  if (options_.outer_optimizer == OuterOptimizer::slowmo) {
-    double sum = 0;
-    for (const auto& group : optimizer_->param_groups()) sum = 2 * sum + group.options().get_lr();
-    local_header.check = std::bit_cast<std::uint64_t>(sum);
-  }
+  round_rates_ = rates;
   // If no step was made since the last send, the weight is 0. finish() then combines the rest of a late result.
   const bool zero_is_equal = fragment_state.since_sent.steps == 0;
   fragment_state.fragment.start_collect();
@@ -72,16 +69,26 @@ void LocalSgdAlgorithm::Impl::send(int index) {
         } else {
           fragment_state.exchange->run(flat, local_header, zero_is_equal, fragment_state.cost);
         }
+        agree_on_rates();
       });
 }
 
-void LocalSgdAlgorithm::Impl::apply(int index, bool late, const std::vector<double>& rates) {
+// Ranks may have skipped different steps, so their schedules may differ. The outer step must be equal on all ranks.
+// Runs after the exchange of headers, so that ranks at different steps do not enter it.
+void LocalSgdAlgorithm::Impl::agree_on_rates() {
+  if (round_rates_.empty() || communicator_.size() == 1) return;
+  const at::Tensor rates =
+      at::from_blob(round_rates_.data(), {static_cast<std::int64_t>(round_rates_.size())}, at::kDouble);
+  communicator_.broadcast(rates, 0, comm::internal_call("Local SGD learning rates")).wait();
+}
+
+void LocalSgdAlgorithm::Impl::apply(int index, bool late) {
   FragmentState& fragment_state = *fragments_[static_cast<std::size_t>(index)];
   wait(fragment_state.work);
   fragment_state.work = Work();
   fragment_state.in_flight = false;
   add(fragment_state.cost);
-  fragment_state.fragment.apply(late, rates);
+  fragment_state.fragment.apply(late, round_rates_);
   fragment_state.dirty = late && (options_.streaming.mix != 0 || options_.streaming.keep_local_progress);
 }
 

@@ -29,7 +29,7 @@ class LocalSgdAlgorithm::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  void step(double weight);
+  void step(double weight, const std::vector<double>& rates);
   void finish();
   bool synchronous() const { return schedule_.warming_up(); }
   const LocalSgdStats& stats() const { return stats_; }
@@ -73,8 +73,9 @@ class LocalSgdAlgorithm::Impl {
 
   // local_sgd_algorithm_exchange.cpp: exchanges
   local_sgd::ExchangeHeader header(local_sgd::ExchangeKind kind) const;
-  void send(int index);
-  void apply(int index, bool late, const std::vector<double>& rates);
+  void send(int index, const std::vector<double>& rates);
+  void agree_on_rates();
+  void apply(int index, bool late);
   void combine_extra_state();
   void require_all_in_finish();
   void run(const std::function<void(local_sgd::ExchangeCost&)>& task);
@@ -91,8 +92,10 @@ class LocalSgdAlgorithm::Impl {
   std::optional<local_sgd::ExtraState> extra_state_;
   std::vector<std::unique_ptr<FragmentState>> fragments_;
   local_sgd::Schedule schedule_;
-  Progress since_node_;   ///< since the last average in this node
-  Progress since_state_;  ///< since buffers and momentum were combined over all ranks
+  Progress since_node_;              ///< since the last average in this node
+  Progress since_state_;             ///< since buffers and momentum were combined over all ranks
+  std::vector<double> step_rates_;   ///< of the parameter groups in the last step, for SlowMo; empty: not known
+  std::vector<double> round_rates_;  ///< of the parameters, for SlowMo; belongs to the exchange in flight
   LocalSgdStats stats_;
   std::exception_ptr failure_;
 };

@@ -60,6 +60,7 @@ struct LocalSgdAlgorithm::Impl::ParsedState {
   local_sgd::Schedule schedule;
   Progress since_node;
   Progress since_state;
+  std::vector<double> step_rates;
   std::vector<ParsedFragment> fragments;
   /// Pairs of a target tensor and the saved tensor.
   std::vector<std::pair<at::Tensor, at::Tensor>> tensors;
@@ -81,6 +82,7 @@ StateDict LocalSgdAlgorithm::Impl::state_dict() const {
   state.set("fragments", static_cast<std::int64_t>(fragments_.size()));
   set_progress("since_node", since_node_);
   set_progress("since_state", since_state_);
+  if (!step_rates_.empty()) state.set("step_rates", step_rates_);
   for (std::size_t i = 0; i < fragments_.size(); ++i) {
     const FragmentState& fragment_state = *fragments_[i];
     if (fragment_state.in_flight) fragment_state.work.wait();
@@ -99,7 +101,12 @@ StateDict LocalSgdAlgorithm::Impl::state_dict() const {
 }
 
 LocalSgdAlgorithm::Impl::ParsedState LocalSgdAlgorithm::Impl::read(const Impl& into, const StateDict& state) {
-  ParsedState parsed{.schedule = into.schedule_, .since_node = {}, .since_state = {}, .fragments = {}, .tensors = {}};
+  ParsedState parsed{.schedule = into.schedule_,
+                     .since_node = {},
+                     .since_state = {},
+                     .step_rates = {},
+                     .fragments = {},
+                     .tensors = {}};
   std::size_t used = 0;
   const auto progress = [&](const std::string& name) {
     used += 2;
@@ -130,6 +137,10 @@ LocalSgdAlgorithm::Impl::ParsedState LocalSgdAlgorithm::Impl::read(const Impl& i
     if (count_of(state, "parameters") != checksum_of_names(into.parameters_)) {
       throw_mismatch("its parameters have other names, or are in another order");
     }
+    ++used;
+  }
+  if (state.contains("step_rates") && into.options_.outer_optimizer == OuterOptimizer::slowmo) {
+    parsed.step_rates = state.get<std::vector<double>>("step_rates");
     ++used;
   }
   parsed.steps = count_of(state, "steps");
@@ -172,6 +183,7 @@ void LocalSgdAlgorithm::Impl::load_state_dict(const StateDict& state) {
   schedule_ = parsed.schedule;
   since_node_ = parsed.since_node;
   since_state_ = parsed.since_state;
+  step_rates_ = parsed.step_rates;
   for (std::size_t i = 0; i < fragments_.size(); ++i) {
     FragmentState& fragment_state = *fragments_[i];
     fragment_state.since_sent = parsed.fragments[i].since_sent;

@@ -108,6 +108,7 @@ void Optimizer::step(const CallSite& where) {
   if (state_->local_reducer) state_->local_reducer->prepare_step();
   require_synchronized();
   state_->skipped = scaler_ && reducer()->overflowed();
+  record_rates();
   if (!state_->skipped) step_parameters();
   if (scaler_) scaler_->update(state_->skipped);
   reducer()->on_optimizer_step();
@@ -132,6 +133,7 @@ at::Tensor Optimizer::step(const std::function<at::Tensor()>& closure, const Cal
         "call it outside");
   }
   state_->has_stepped = true;
+  record_rates();
   const at::Tensor loss = optimizer_->step([&] {
     const at::AutoGradMode with_grad(true);
     const at::Tensor mine = closure();
@@ -146,6 +148,11 @@ at::Tensor Optimizer::step(const std::function<at::Tensor()>& closure, const Cal
   state_->not_fused_reason = "step() was called with a closure";
   if (state_->after_step) state_->after_step();
   return loss;
+}
+
+void Optimizer::record_rates() {
+  state_->step_rates.clear();
+  for (const auto& group : param_groups()) state_->step_rates.push_back(group.options().get_lr());
 }
 
 void Optimizer::step_parameters() {

@@ -26,6 +26,14 @@ bool Reducer::is_idle() const {
   const std::lock_guard lock(impl_->mutex_);
   return !in_accumulate() && !impl_->tracker_.is_open() && impl_->window_state_.is_idle();
 }
+std::int64_t Reducer::last_scopes() const {
+  const std::lock_guard lock(impl_->mutex_);
+  return impl_->last_scopes_;
+}
+bool Reducer::has_unused_passes() const {
+  const std::lock_guard lock(impl_->mutex_);
+  return impl_->tracker_.is_open() || !impl_->window_state_.is_idle();
+}
 void Reducer::enter_no_sync() {
   const std::lock_guard lock(impl_->mutex_);
   impl_->decision_.enter_no_sync();
@@ -50,6 +58,10 @@ void Reducer::on_backward_error() noexcept {
 void Reducer::set_local(bool local) {
   const std::lock_guard lock(impl_->mutex_);
   if (local != impl_->local_) impl_->set_local(local);
+}
+void Reducer::discard_unused_passes() {
+  const std::lock_guard lock(impl_->mutex_);
+  impl_->discard_unused_passes();
 }
 bool Reducer::local() const {
   return impl_->local_;

@@ -43,6 +43,7 @@ void Reducer::Impl::enter_accumulate(const AccumulationStep& step) {
   if (options_.reproducible)
     require_reproducible_scope(parameters_, step, store_.micro_batches() + 1, communicator_.size());
   parameters_.with_model_prefix([&] { window_state_.open_scope(step); });
+  if (step.syncs) ++last_scopes_;
   // A rank that weighs its micro-batches may have other numbers of them than other ranks.
   if (step.weight != 1) comparison_.allow_different_batches();
 }
@@ -78,9 +79,10 @@ void Reducer::Impl::leave_accumulate(bool unwinding) {
 void Reducer::Impl::set_local(bool local) {
   finish_pending();
   if (options_.reproducible) throw UsageError("local steps depend on the number of ranks: they are not reproducible");
-  if (window_state_.sync_due_at_close() || !window_state_.is_idle()) {
+  if (window_state_.sync_due_at_close() || !(window_state_.is_over() || window_state_.is_idle())) {
     throw UsageError(parameters_.model_prefix() +
-                     "local steps must begin and end between optimizer steps: this window already has backward passes");
+                     "local steps must begin and end between optimizer steps, and this window already has backward "
+                     "passes: call discard_accumulation() first if no step uses their gradients");
   }
   discard_window();
   // Ranks may take different numbers of local steps, so the counters and the learned window length may differ. The
@@ -94,6 +96,16 @@ void Reducer::Impl::set_local(bool local) {
   comparison_.allow_different_batches();
   std::swap(communicator_, inactive_communicator_);
   local_ = local;
+}
+
+void Reducer::Impl::discard_unused_passes() {
+  finish_pending();
+  if (window_state_.sync_due_at_close()) {
+    throw UsageError(parameters_.model_prefix() +
+                     "local steps must begin and end between optimizer steps: an accumulate() scope is open, and its "
+                     "step has not run");
+  }
+  if (!window_state_.is_idle()) discard_window();
 }
 
 void Reducer::Impl::synchronize() {

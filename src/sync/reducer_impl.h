@@ -2,6 +2,7 @@
 // The wiring of Reducer: passes each event of the program and of autograd to the window's state machine and to the
 // owner of what follows. tutti/detail/sync/reducer.h documents the methods.
 #include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -35,6 +36,7 @@ class Reducer::Impl final : private sync::BackwardEvents {
   void enter_accumulate(const AccumulationStep& step);
   void leave_accumulate(bool unwinding);
   void set_local(bool local);
+  void discard_unused_passes();
   void synchronize();
   double mean_over_ranks(double value);
   void prepare_step();
@@ -109,6 +111,7 @@ class Reducer::Impl final : private sync::BackwardEvents {
   Communicator communicator_;  // has this rank alone while local
   Communicator inactive_communicator_;
   bool local_ = false;
+  std::int64_t last_scopes_ = 0;  // accumulate() scopes so far that ended their window
   const ReducerOptions options_;
   const sync::ParameterSet parameters_;
   sync::AccumulationWindowState window_state_;

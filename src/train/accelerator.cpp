@@ -46,7 +46,7 @@ void refuse_untrainable(const LoaderPosition& position) {
   if (!position.uneven) return;
   throw UsageError(
       "ranks receive different numbers of batches in this loop, so the last steps would wait for ranks without data: "
-      "open join_uneven_inputs() around the loop, or leave even_batches on");
+      "leave even_batches on or, without LocalSGD, open join_uneven_inputs() around the loop");
 }
 
 BatchPosition batch_position(const LoaderStack& loops) {

@@ -27,6 +27,17 @@ LocalSgdAlgorithmOptions algorithm_options(const LocalSGDOptions& options) {
   return algorithm;
 }
 
+/// Throws UsageError for options that need the optimizer.
+void require_no_optimizer(const LocalSgdAlgorithmOptions& options) {
+  if (options.outer_optimizer == OuterOptimizer::slowmo) {
+    throw UsageError("LocalSGD: SlowMo needs one prepared optimizer for all trainable parameters of the model");
+  }
+  if (options.state_sync.momentum == MomentumRule::average) {
+    throw UsageError(
+        "LocalSGD: MomentumRule::average needs one prepared optimizer for all trainable parameters of the model");
+  }
+}
+
 }  // namespace
 
 /// The algorithm's state, and whether ranks take local steps now.
@@ -49,6 +60,7 @@ class LocalSGD::SavedPart final : public Stateful {
     local_sgd_.algorithm_->load_state_dict(state.part("algorithm"));
     local_sgd_.set_local(!local_sgd_.algorithm_->synchronous());
     local_sgd_.steps_before_ = steps_before;
+    local_sgd_.last_scopes_ = local_sgd_.last_scopes();
   }
 
  private:
@@ -65,19 +77,20 @@ LocalSGD::LocalSGD(Accelerator& accelerator, detail::ModelRef model, const Local
     if (one.ignored) std::erase(reducers_, one.reducer);
   }
   // The inner optimizer, if one optimizer trains the whole model.
-  std::shared_ptr<torch::optim::Optimizer> inner;
   if (reducers_.size() == 1) {
     for (const Optimizer& optimizer : accelerator.state_->optimizers) {
-      if (optimizer.reducer() != reducers_.front()) continue;
-      const auto owner = std::make_shared<Optimizer>(optimizer);
-      inner = {owner, &owner->inner()};
+      if (optimizer.reducer() == reducers_.front()) optimizer_ = std::make_shared<Optimizer>(optimizer);
     }
   }
+  if (!optimizer_) require_no_optimizer(options.algorithm);
+  std::shared_ptr<torch::optim::Optimizer> inner;
+  if (optimizer_) inner = {optimizer_, &optimizer_->inner()};
   algorithm_ = std::make_shared<LocalSgdAlgorithm>(parameters, sync::named_buffers_of(*model), inner,
                                                    accelerator.state_->communicator.duplicate("local_sgd"),
                                                    algorithm_options(options));
   for (const auto& reducer : reducers_) steps_before_.push_back(reducer->steps());
-  set_local(!algorithm_->synchronous());
+  last_scopes_ = last_scopes();
+  if (!algorithm_->synchronous()) begin_local_steps();
   saved_ = std::make_shared<SavedPart>(*this);
   accelerator.state_->per_rank.push_back({.name = model->name(), .object = saved_});
 }
@@ -95,17 +108,44 @@ std::int64_t LocalSGD::optimizer_steps() const {
   return steps;
 }
 
+std::int64_t LocalSGD::last_scopes() const {
+  std::int64_t scopes = 0;
+  for (const auto& reducer : reducers_) scopes = std::max(scopes, reducer->last_scopes());
+  return scopes;
+}
+
+bool LocalSGD::has_optimizer(const std::shared_ptr<Reducer>& reducer) const {
+  return std::ranges::any_of(accelerator_.state_->optimizers,
+                             [&](const Optimizer& optimizer) { return optimizer.reducer() == reducer; });
+}
+
+bool LocalSGD::left_out_step() const {
+  if (last_scopes() == last_scopes_) return false;
+  return std::ranges::none_of(
+      reducers_, [this](const auto& reducer) { return has_optimizer(reducer) && reducer->has_unused_passes(); });
+}
+
 void LocalSGD::step(double weight, const CallSite& where) {
   const CallSiteScope here(where);
   if (!algorithm_) return;
-  if (optimizer_steps() == algorithm_->stats().steps) return;  // a micro-batch without an optimizer step
-  algorithm_->step(weight);
-  if (!algorithm_->synchronous()) set_local(true);
+  // Without either, the call follows a micro-batch before the last one of its window.
+  if (optimizer_steps() == algorithm_->stats().steps && !left_out_step()) return;
+  last_scopes_ = last_scopes();
+  const bool was_synchronous = algorithm_->synchronous();
+  algorithm_->step(weight, optimizer_ ? optimizer_->last_step_rates() : std::vector<double>());
+  // A window may have taken several optimizer steps or none. The call counts once.
+  const std::int64_t surplus = optimizer_steps() - algorithm_->stats().steps;
+  for (std::int64_t& before : steps_before_) before += surplus;
+  if (was_synchronous && !algorithm_->synchronous()) begin_local_steps();
 }
 
 void LocalSGD::finish(const CallSite& where) {
   const CallSiteScope here(where);
   if (!algorithm_) return;
+  for (const auto& reducer : reducers_) {
+    reducer->discard_unused_passes();  // throws before ranks communicate
+    accelerator_.state_->scopes[reducer.get()].restart_window();
+  }
   algorithm_->finish();
   set_local(false);
   replicate_step_counts();
@@ -114,6 +154,16 @@ void LocalSGD::finish(const CallSite& where) {
   last_stats_ = algorithm_->stats();
   std::erase_if(accelerator_.state_->per_rank, [this](const auto& entry) { return entry.object == saved_; });
   algorithm_.reset();
+}
+
+void LocalSGD::begin_local_steps() {
+  // A pass of another model's step (the generator's through the discriminator) leaves gradients that no step uses.
+  const std::int64_t steps = optimizer_steps();
+  for (std::size_t i = 0; i < reducers_.size(); ++i) {
+    const bool has_stepped = steps > 0 && reducers_[i]->steps() - steps_before_[i] == steps;
+    if (has_stepped || !has_optimizer(reducers_[i])) reducers_[i]->discard_unused_passes();
+  }
+  set_local(true);
 }
 
 void LocalSGD::set_local(bool local) {

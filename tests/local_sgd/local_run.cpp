@@ -103,7 +103,7 @@ LocalRun::LocalRun(const Communicator& communicator, RunOptions options)
                                           optimizer, communicator.duplicate("local"), options.updates);
 }
 
-void LocalRun::step(double weight) {
+void LocalRun::step(double weight, const std::vector<double>& rates) {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     parameters[i].mutable_grad() = gradient(parameters[i], static_cast<int>(i), rank, done);
   }
@@ -111,7 +111,7 @@ void LocalRun::step(double weight) {
   buffer.add_(rank + 1);
   counter.add_(1);
   ++done;
-  algorithm->step(weight);
+  algorithm->step(weight, rates);
 }
 
 void LocalRun::steps(int count) {

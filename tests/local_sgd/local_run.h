@@ -44,7 +44,7 @@ class LocalRun {
   LocalRun(const Communicator& communicator, RunOptions options);
 
   /// Makes the next optimizer step and calls the algorithm's step().
-  void step(double weight = 1);
+  void step(double weight = 1, const std::vector<double>& rates = {});
   void steps(int count);
   void finish() { algorithm->finish(); }
   Tensors values() const { return copy_of(parameters); }

@@ -14,8 +14,8 @@ enum class OuterOptimizer {
   diloco,
 };
 
-/// u = beta u + (x0 - mean) / gamma;  x0 = x0 - alpha gamma u. gamma is the inner learning rate of each parameter at
-/// the end of the round; it must not be 0.
+/// u = beta u + (x0 - mean) / gamma;  x0 = x0 - alpha gamma u. gamma is the inner learning rate of each parameter in
+/// the last step of the round, on rank 0; it must not be 0.
 struct SlowMoOptions {
   double alpha = 1;   ///< outer learning rate
   double beta = 0.5;  ///< slow momentum, in [0, 1)

@@ -69,6 +69,9 @@ class Optimizer final : public Stateful {
   const std::vector<torch::optim::OptimizerParamGroup>& param_groups() const {
     return std::as_const(*optimizer_).param_groups();
   }
+  /// The learning rates of all parameter groups in the last step at the end of a window, also if it was skipped; empty
+  /// before the first one.
+  const std::vector<double>& last_step_rates() const { return state_->step_rates; }
   /// The learning rate of the first parameter group; Scheduler::last_rates() returns those of all groups.
   double learning_rate() const;
   /// Sets the learning rate of all parameter groups to the same rate. A schedule overwrites it at its next step. Throws
@@ -107,6 +110,7 @@ class Optimizer final : public Stateful {
     bool skipped = false;
     bool has_stepped = false;  // since the construction
     std::string not_fused_reason{};
+    std::vector<double> step_rates{};  // the learning rates of the last step
   };
   /// Connects the optimizer and its reducer.
   void bind();
@@ -115,6 +119,7 @@ class Optimizer final : public Stateful {
   /// Throws UsageError for a parameter that has a gradient and that the reducer does not synchronize.
   void require_synchronized();
   void step_parameters();
+  void record_rates();
   /// Replaces the parameters in all copies.
   void rebind(std::shared_ptr<Reducer> reducer, std::shared_ptr<Reducer> local_reducer, std::vector<std::string> names);
 

@@ -87,12 +87,12 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// gradient_accumulation_steps() scopes, or with the data. The gradient is the weighted mean over the window's
   /// micro-batches of all ranks. Every rank must call it. Throws UsageError for a model that is not prepared, for a
   /// weight that is negative or not finite, and in a loop over a loader for evaluation.
-  AccumulateScope accumulate(detail::ModelRef model, const detail::model_argument auto&... more) {
+  AccumulateScope accumulate(detail::ModelRef model, const std::convertible_to<detail::ModelRef> auto&... more) {
     return begin_accumulate({model, more...}, {});
   }
   /// Opens the same scope with options: `accelerator.accumulate({.weight = tokens}, generator, critic)`.
   AccumulateScope accumulate(const AccumulateOptions& options, detail::ModelRef model,
-                             const detail::model_argument auto&... more) {
+                             const std::convertible_to<detail::ModelRef> auto&... more) {
     return begin_accumulate({model, more...}, options);
   }
   /// Opens the same scope with options, for one model: `accelerator.accumulate(model, {.weight = tokens})`.

@@ -50,10 +50,14 @@ class LocalSGD {
   LocalSGD& operator=(const LocalSGD&) = delete;
 
   /// Must be called after optimizer.step(), with several optimizers after the step of the last one: a round writes all
-  /// parameters and buffers. Calls after a micro-batch without an optimizer step have no effect.
+  /// parameters and buffers. Calls after a micro-batch before the last one of its window have no effect. A rank that
+  /// leaves out its optimizer step, for example for a loss that is not finite, must call zero_grad() instead, inside
+  /// accumulate(); then the call counts as on the other ranks. Without accumulate() only calls after an optimizer step
+  /// count.
   /// `weight`: the weight of this rank's step (tokens, samples). Throws as LocalSgdAlgorithm::step() does.
   void step(double weight = 1, const CallSite& where = CallSite::here());
-  /// Averages the steps since the last average, and turns gradient synchronization on again. Every rank must call it.
+  /// Averages the steps since the last average, and turns gradient synchronization on again. Every rank must call it,
+  /// between optimizer steps. Discards gradients that no step has used, such as those of an unfinished window.
   /// The model's optimizers get rank 0's state and options on all ranks, so that synchronous steps may follow. Under
   /// MomentumRule::average the momentum has been averaged before. A second call has no effect. Throws UsageError on all
   /// ranks for an optimizer whose state LibTorch cannot write: prepare a new optimizer in that case.
@@ -66,6 +70,11 @@ class LocalSGD {
   class SavedPart;
 
   std::int64_t optimizer_steps() const;
+  std::int64_t last_scopes() const;
+  bool has_optimizer(const std::shared_ptr<Reducer>& reducer) const;
+  /// True if a window has ended since the last counted call and zero_grad() has cleared it without a step.
+  bool left_out_step() const;
+  void begin_local_steps();
   void set_local(bool local);
   void replicate_step_counts();
   void replicate_optimizers();
@@ -73,10 +82,12 @@ class LocalSGD {
 
   Accelerator& accelerator_;
   std::vector<std::shared_ptr<Reducer>> reducers_;
+  std::shared_ptr<Optimizer> optimizer_;          // null, unless one optimizer trains the whole model
   std::shared_ptr<LocalSgdAlgorithm> algorithm_;  // null: not enabled, or finished
   std::shared_ptr<SavedPart> saved_;              // the part of checkpoints that holds the algorithm's state
   LocalSgdStats last_stats_{};
   std::vector<std::int64_t> steps_before_;  // the reducers' step counts at the algorithm's step 0
+  std::int64_t last_scopes_ = 0;            // scopes that had ended a window at the last counted call
   int exceptions_ = std::uncaught_exceptions();
 };
 

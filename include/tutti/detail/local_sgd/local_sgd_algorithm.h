@@ -54,11 +54,13 @@ class LocalSgdAlgorithm final : public Stateful {
 
   /// Call it after each optimizer step, on every rank. Averages the models at the end of a round. `weight`: the weight
   /// of this rank's step (tokens, samples), at least 0. A rank whose weights in a round are 0 contributes nothing.
+  /// `rates`: the learning rate of each parameter group in that step, for SlowMo; empty: the optimizer's present ones.
+  /// SlowMo uses those of rank 0's last step in the round.
   ///
   /// Throws UsageError if the weights of all ranks are 0, a learning rate that SlowMo divides by is 0, or a parameter
   /// was replaced. Throws PeerError, TimeoutError and MismatchError, also for an exchange that failed in the
   /// background; after one of these, every later call throws it again.
-  void step(double weight = 1);
+  void step(double weight = 1, const std::vector<double>& rates = {});
 
   /// Averages all local progress, on every rank. Afterwards all ranks hold the same model, and the next step() begins a
   /// round. Throws as step() does.

@@ -53,6 +53,10 @@ class Reducer final : public Stateful {
   void leave_accumulate(bool unwinding);
   /// Whether an accumulate() scope is open.
   bool in_accumulate() const;
+  /// Number of accumulate() scopes so far that ended their window.
+  std::int64_t last_scopes() const;
+  /// Whether a backward pass waits for its step.
+  bool has_unused_passes() const;
   /// Whether no scope is open and no backward pass waits for its step.
   bool is_idle() const;
   /// Backward passes keep gradients local until leave_no_sync(). Calls nest.
@@ -69,8 +73,11 @@ class Reducer final : public Stateful {
   // Local steps (Local SGD): while local, windows end without communication, and the mean is over the micro-batches of
   // this rank.
   /// Every rank must call it between the same steps. Clears gradients. The parameters of all ranks must be equal again
-  /// before set_local(false). Throws UsageError if a pass is pending.
+  /// before set_local(false). Throws UsageError if a pass of an open window is pending.
   void set_local(bool local);
+  /// Discards passes that no step has used, and their gradients. Throws UsageError, and changes nothing, in an
+  /// accumulate() scope that has yet to synchronize. Does not communicate.
+  void discard_unused_passes();
   /// The last argument of set_local().
   bool local() const;
   /// Windows that a step has consumed so far, on this rank.

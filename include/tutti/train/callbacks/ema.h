@@ -22,7 +22,9 @@ struct EmaOptions {
   bool evaluate_average = true;
 };
 
-/// Every rank keeps the same average, without communication. Buffers (BatchNorm's statistics) are not averaged.
+/// Every rank keeps the same average, without communication, as long as parameters are equal on all ranks. In local
+/// steps (LocalSGD) each rank averages its own parameters, and the averages stay different after finish(). Buffers
+/// (BatchNorm's statistics) are not averaged.
 class Ema final : public Callback {
  public:
   /// Throws UsageError for a decay outside (0, 1). Pass it to Trainer::add_callback() on every rank.
