@@ -80,15 +80,16 @@ void expect_pass(ExportedModule& model, const PythonModel& python, const Call& c
 }
 
 void expect_state(const ExportedModule& model, const PythonModel& python) {
-  std::map<std::string, at::Tensor> state;
-  for (const auto& entry : model.named_parameters()) state.emplace(entry.key(), entry.value());
-  for (const auto& entry : model.named_buffers()) state.emplace(entry.key(), entry.value());
+  const auto state = named_tensors_of(model);
+  std::size_t names = 0;
   for (const auto& [name, tensor] : python.tensors) {
     if (!name.starts_with("state.")) continue;
     const auto found = state.find(name.substr(6));
     ASSERT_NE(found, state.end()) << name;
     EXPECT_TRUE(same_bits(found->second.detach(), tensor)) << name;
+    ++names;
   }
+  EXPECT_EQ(state.size(), names);
 }
 
 class Exported : public testing::Test {

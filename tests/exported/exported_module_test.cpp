@@ -13,6 +13,7 @@
 
 #include "checkpoint/scratch.h"
 #include "exported/pt2_file.h"
+#include "tutti/checkpoint/safetensors.h"
 #include "tutti/core/error.h"
 
 namespace tutti::test::exported_module_test {
@@ -102,6 +103,30 @@ TEST_F(SmallModel, SaveAndLoadKeepTheState) {
   auto other = load(small_model());
   other.load(folder_.path() / "state.safetensors");
   EXPECT_EQ(other.named_parameters()["layer.bias"][1].item<float>(), 3);
+}
+
+TEST_F(SmallModel, FilesDoNotContainNonPersistentBuffers) {
+  auto program = small_program();
+  program["graph_module"]["signature"]["input_specs"][2]["buffer"]["persistent"] = false;
+  auto records = with_program(program);
+  auto weights = small_weights();
+  auto seen = weights["config"]["inner.seen"];
+  weights["config"].erase("inner.seen");
+  seen["path_name"] = "constant_0";
+  records["data/weights/model_weights_config.json"] = weights.dump();
+  records["data/constants/model_constants_config.json"] = nlohmann::json{{"config", {{"inner.seen", seen}}}}.dump();
+  records["data/constants/constant_0"] = records["data/weights/weight_2"];
+  auto model = load(records);
+  EXPECT_EQ(model.non_persistent_buffers(), (std::set<std::string>{"inner.seen"}));
+  const auto path = folder_.path() / "state.safetensors";
+  for (const bool as_save_model : {false, true}) {
+    as_save_model ? save_model(model, path) : model.save(path);
+    const auto file = load_safetensors(path);
+    EXPECT_EQ(file.tensors.size(), 2U);
+    EXPECT_FALSE(file.tensors.contains("inner.seen"));
+    EXPECT_NO_THROW(load_model(model, path));
+    EXPECT_NO_THROW(model.load(path));
+  }
 }
 
 TEST_F(SmallModel, ErrorsOfGuardsNameTheInput) {

@@ -16,8 +16,11 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
+
+#include "tutti/checkpoint/model_file.h"
 
 namespace tutti {
 
@@ -28,7 +31,7 @@ namespace tutti {
 ///   at export.
 /// - Control flow of Python that is not in the graph is fixed at export.
 /// forward() may run on several threads while no thread modifies the module.
-class ExportedModule : public torch::nn::Module {
+class ExportedModule : public torch::nn::Module, public NonPersistentBuffers {
  public:
   /// Reads a .pt2 file to CPU memory, also if the model was exported on another device. `model` selects one of several
   /// models in the file. Not a collective. Runs no code of the file: pickled data is rejected. Throws CheckpointError
@@ -51,6 +54,9 @@ class ExportedModule : public torch::nn::Module {
   /// Returns each parameter once, as in Python. The base class lists a tied parameter under each of its names, and an
   /// optimizer over that list would step it twice.
   std::vector<at::Tensor> parameters(bool recurse = true) const;
+
+  /// Returns the names of the buffers that Python registered with persistent=False.
+  std::set<std::string> non_persistent_buffers() const override;
 
   using torch::nn::Module::load;
   using torch::nn::Module::save;
