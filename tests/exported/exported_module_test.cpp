@@ -141,6 +141,7 @@ TEST_F(SmallModel, ErrorsOfGuardsNameTheInput) {
   reject({}, {"lacks the input x"});
   reject({at::ones({3, 3}), 1}, {"too many inputs", "the inputs x"});
   reject({1}, {"input x is 1, not a tensor"});
+  reject({at::Tensor()}, {"input x is an undefined tensor"});
   reject({std::vector<at::Tensor>{}}, {"input x is not one value"});
   expect_error<UsageError>(
       [&] {
