@@ -15,6 +15,7 @@
 #include <iostream>
 
 #include "checkpoint/python.h"
+#include "exported/load_program.h"
 #include "exported/python_models.h"
 #include "support/temporary_folder.h"
 #include "tutti/core/error.h"
@@ -138,6 +139,21 @@ TEST_F(Exported, NestedInputsBranchesAutocastAndMutations) {
 
 TEST_F(Exported, ProgramWithoutInPlaceOperators) {
   expect_python("functional");
+}
+
+TEST_F(Exported, SpectralNorm) {
+  expect_python("spectral");
+}
+
+TEST_F(Exported, TheReportNamesBuffersThatTheGraphWritesOutsideBatchNorm) {
+  const auto written = [](const std::string& name) {
+    return exported::load_program(python_model(name)->program, {}).report.written_buffers;
+  };
+  EXPECT_EQ(written("net"), std::set<std::string>());
+  EXPECT_EQ(written("functional"), std::set<std::string>());
+  EXPECT_EQ(written("mixed"), (std::set<std::string>{"calls", "seen"}));
+  EXPECT_EQ(written("spectral"),
+            (std::set<std::string>{"parametrizations.weight.0._u", "parametrizations.weight.0._v"}));
 }
 
 TEST_F(Exported, OperatorOfALibrary) {

@@ -12,6 +12,7 @@
 #include <iostream>
 
 #include "checkpoint/scratch.h"
+#include "exported/describe.h"
 #include "exported/pt2_file.h"
 #include "tutti/checkpoint/safetensors.h"
 #include "tutti/core/error.h"
@@ -127,6 +128,48 @@ TEST_F(SmallModel, FilesDoNotContainNonPersistentBuffers) {
     EXPECT_NO_THROW(load_model(model, path));
     EXPECT_NO_THROW(model.load(path));
   }
+}
+
+TEST_F(SmallModel, TheReportNamesTheBuffersThatTheGraphWrites) {
+  const auto path = folder_.path() / "small.pt2";
+  const auto notes_of = [&](const nlohmann::json& program) {
+    Records records = with_program(program);
+    auto weights = small_weights();
+    weights["config"]["inner.num_batches_tracked"] = weights["config"]["inner.seen"];
+    records["data/weights/model_weights_config.json"] = weights.dump();
+    write_content(path, zip_of(records));
+    return exported::describe(exported::load_program(path, {})).notes;
+  };
+  const std::vector<std::string> note = {
+      "the buffer inner.seen is also written in evaluation: Python's `if self.training` is fixed at export"};
+  auto program = small_program();
+  EXPECT_EQ(notes_of(program), note);
+
+  auto& graph = program["graph_module"]["graph"];
+  const auto add = graph["nodes"][0];
+  auto view = add;  // the same through a view
+  view["target"] = "torch.ops.aten.detach.default";
+  view["inputs"].erase(1);
+  view["outputs"][0]["as_tensor"]["name"] = "view";
+  graph["nodes"][0]["inputs"][0]["arg"]["as_tensor"]["name"] = "view";
+  graph["nodes"].insert(graph["nodes"].begin(), view);
+  EXPECT_EQ(notes_of(program), note);
+
+  graph["nodes"][0]["target"] = "torch.ops.aten.clone.default";
+  EXPECT_TRUE(notes_of(program).empty());
+
+  // A program without in-place operators.
+  graph["nodes"].erase(1);
+  graph["outputs"].insert(graph["outputs"].begin(), nlohmann::json{{"as_tensor", {{"name", "view"}}}});
+  auto& outputs = program["graph_module"]["signature"]["output_specs"];
+  outputs.insert(
+      outputs.begin(),
+      nlohmann::json::parse(R"({"buffer_mutation": {"arg": {"name": "view"}, "buffer_name": "inner.seen"}})"));
+  EXPECT_EQ(notes_of(program), note);
+
+  program = small_program();  // batch norm's counter
+  program["graph_module"]["signature"]["input_specs"][2]["buffer"]["buffer_name"] = "inner.num_batches_tracked";
+  EXPECT_TRUE(notes_of(program).empty());
 }
 
 TEST_F(SmallModel, ErrorsOfGuardsNameTheInput) {

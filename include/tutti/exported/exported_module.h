@@ -29,7 +29,8 @@ namespace tutti {
 /// - train() and eval() act on dropout, batch normalization and recurrent layers as in Python, also on one submodule.
 /// - to() also moves the device and floating-point dtype constants in the graph, if they equal those of the parameters
 ///   at export.
-/// - Control flow of Python that is not in the graph is fixed at export.
+/// - Control flow of Python that is not in the graph is fixed at export. So a buffer that Python writes under
+///   `if self.training` is also written in evaluation, except those of batch normalization.
 /// forward() may run on several threads while no thread modifies the module.
 class ExportedModule : public torch::nn::Module, public NonPersistentBuffers {
  public:
