@@ -55,17 +55,29 @@ std::string misfit(const std::string& name, const at::Tensor& into, const at::Te
   return {};
 }
 
+std::set<std::string> non_persistent_buffers_of(const torch::nn::Module& model) {
+  std::set<std::string> names;
+  model.apply([&names](const std::string& path, const torch::nn::Module& module) {
+    const auto* buffers = dynamic_cast<const NonPersistentBuffers*>(&module);
+    if (buffers == nullptr) return;
+    for (const std::string& name : buffers->non_persistent_buffers())
+      names.insert(path.empty() ? name : path + "." + name);
+  });
+  return names;
+}
+
 LoadModelResult load(const torch::nn::Module& model, const Tensors& tensors, const LoadModelOptions& options,
                      const std::string& source) {
   const Tensors on_model = named_tensors_of(model);
   const auto tied = checkpoint::tied_names(on_model);
+  const std::set<std::string> ignored = non_persistent_buffers_of(model);  // files of earlier versions contain them
   LoadModelResult result;
   std::string errors;
   std::map<std::string, std::string> chosen;  // the model's first name -> the name to load it from
   for (const auto& [name, from] : tensors) {
     const auto into = on_model.find(name);
     if (into == on_model.end()) {
-      result.unexpected.push_back(name);
+      if (!ignored.contains(name)) result.unexpected.push_back(name);
       continue;
     }
     errors += misfit(name, into->second, from);
@@ -92,11 +104,14 @@ LoadModelResult load(const torch::nn::Module& model, const Tensors& tensors, con
 
 }  // namespace
 
+NonPersistentBuffers::~NonPersistentBuffers() = default;
+
 Tensors named_tensors_of(const torch::nn::Module& model) {
   Tensors tensors;
+  const std::set<std::string> omitted = non_persistent_buffers_of(model);
   for (const auto& entry : model.named_parameters()) tensors.emplace(entry.key(), entry.value());
   for (const auto& entry : model.named_buffers()) {
-    if (entry.value().defined()) tensors.emplace(entry.key(), entry.value());
+    if (entry.value().defined() && !omitted.contains(entry.key())) tensors.emplace(entry.key(), entry.value());
   }
   return tensors;
 }

@@ -43,6 +43,7 @@ class Compiler {
   std::int32_t new_slot(const Argument& name) {
     const auto slot = static_cast<std::int32_t>(plan_.slots++);
     holds_number_.push_back(name.of_size);
+    origins_.resize(std::max(origins_.size(), static_cast<std::size_t>(plan_.slots)));
     if (!name.text.empty() && !slots_.emplace(name.text, slot).second) {
       throw CheckpointError("the value '" + name.text + "' is defined twice");
     }
@@ -100,6 +101,7 @@ class Compiler {
     if (step.kind == Step::Kind::call && step.op && step.result_slots.size() > step.op->schema().returns().size()) {
       throw CheckpointError("the node has more results than the operator returns");
     }
+    if (step.kind == Step::Kind::call && step.op) follow_buffers(node, step);
     plan_.steps.push_back(std::move(step));
   }
 
@@ -170,8 +172,29 @@ class Compiler {
     if (node.target != "torch.ops.aten.add_.Tensor" || node.inputs.empty()) return false;
     const Argument& self = node.inputs.front().value;
     const auto slot = self.kind == Kind::name ? slots_.find(self.text) : slots_.end();
-    if (slot == slots_.end() || static_cast<std::size_t>(slot->second) >= origins_.size()) return false;
-    return is_batch_counter(origins_[static_cast<std::size_t>(slot->second)]);
+    return slot != slots_.end() && is_batch_counter(origin_of(slot->second));
+  }
+
+  const std::string& origin_of(std::int32_t slot) const { return origins_[static_cast<std::size_t>(slot)]; }
+
+  // Reports buffers that the node writes. A result that shares memory with a buffer has the buffer's name as its
+  // origin.
+  void follow_buffers(const Node& node, const Step& step) {
+    const auto& schema = step.op->schema();
+    const bool is_batch_norm = node.target.find("batch_norm") != std::string::npos;
+    std::string shared;
+    for (const NamedArgument& input : node.inputs) {
+      const c10::AliasInfo* alias = schema.arguments()[*schema.argumentIndexWithName(input.name)].alias_info();
+      if (alias == nullptr || input.value.kind != Kind::name || origin_of(find(input.value)).empty()) continue;
+      shared = origin_of(find(input.value));
+      if (alias->isWrite() && !is_batch_norm && !is_batch_counter(shared)) report_.written_buffers.insert(shared);
+    }
+    for (std::size_t i = 0; i < step.result_slots.size(); ++i) {
+      if (schema.returns()[i].alias_info() == nullptr) continue;
+      for (const std::int32_t slot : step.result_slots[i].slots) {
+        if (slot >= 0) origins_[static_cast<std::size_t>(slot)] = shared;
+      }
+    }
   }
 
   std::int32_t module_of(const Node& node) {
@@ -220,8 +243,7 @@ class Compiler {
     const std::size_t first = step.kind == Step::Kind::cond ? 1 : 0;
     std::vector<std::string> origins;
     for (std::size_t i = first; i < step.operands.size(); ++i) {
-      const auto slot = static_cast<std::size_t>(step.operands[i].slot);
-      origins.push_back(step.operands[i].slot >= 0 && slot < origins_.size() ? origins_[slot] : "");
+      origins.push_back(step.operands[i].slot >= 0 ? origin_of(step.operands[i].slot) : "");
     }
     std::size_t results = 0;
     for (const Argument& output : node.outputs) results += output.kind == Kind::list ? output.items.size() : 1;
@@ -269,11 +291,18 @@ class Compiler {
 
   const Graph& graph_;
   CompileReport& report_;
-  std::vector<std::string> origins_;
+  std::vector<std::string> origins_;  // by slot
   std::map<std::string, std::int32_t> slots_{};
   std::vector<bool> holds_number_{};
   Plan plan_{};
 };
+
+bool is_result_of_batch_norm(const Graph& graph, const std::string& name) {
+  return std::ranges::any_of(graph.nodes, [&name](const Node& node) {
+    return node.target.find("batch_norm") != std::string::npos &&
+           std::ranges::any_of(node.outputs, [&name](const Argument& output) { return output.text == name; });
+  });
+}
 
 }  // namespace
 
@@ -287,7 +316,12 @@ std::shared_ptr<const Plan> compile_program(const Program& program, CompileRepor
     }
     origins.push_back(input.kind == Input::Kind::buffer ? input.target : "");
   }
-  return Compiler(program.graph, report, std::move(origins)).run();
+  auto plan = Compiler(program.graph, report, std::move(origins)).run();
+  for (const Output& output : program.outputs) {
+    if (output.kind != Output::Kind::buffer_mutation || is_batch_counter(output.target)) continue;
+    if (!is_result_of_batch_norm(program.graph, output.value.text)) report.written_buffers.insert(output.target);
+  }
+  return plan;
 }
 
 void require_operators(const CompileReport& report) {

@@ -122,6 +122,10 @@ Description describe(const LoadedProgram& loaded) {
                                    " was exported in eval mode and cannot be switched to training: call model.train() "
                                    "before torch.export.export");
   }
+  for (const std::string& buffer : loaded.report.written_buffers) {
+    description.notes.push_back("the buffer " + buffer +
+                                " is also written in evaluation: Python's `if self.training` is fixed at export");
+  }
   for (const std::string& guard : loaded.guards->unchecked()) {
     description.notes.push_back("this condition on the inputs is not checked: " + guard);
   }

@@ -8,12 +8,10 @@
 #include <set>
 #include <utility>
 
-#include "checkpoint/sharded_model.h"
 #include "exported/load_program.h"
 #include "exported/module_tree.h"
 #include "exported/run.h"
 #include "exported/values.h"
-#include "tutti/checkpoint/model_file.h"
 #include "tutti/checkpoint/safetensors.h"
 #include "tutti/core/error.h"
 
@@ -206,17 +204,16 @@ void ExportedModule::to(torch::Device device, bool non_blocking) {
   impl_->move_constants();
 }
 
+std::set<std::string> ExportedModule::non_persistent_buffers() const {
+  return impl_->not_persistent;
+}
+
 void ExportedModule::save(const std::filesystem::path& path) const {
-  Safetensors content{.tensors = named_tensors_of(*this), .metadata = {{"format", "pt"}}};
-  for (const std::string& name : impl_->not_persistent) content.tensors.erase(name);
-  save_safetensors(path, content);
+  save_safetensors(path, {.tensors = named_tensors_of(*this), .metadata = {{"format", "pt"}}});
 }
 
 void ExportedModule::load(const std::filesystem::path& path) {
-  auto tensors = checkpoint::load_sharded(path);
-  // A file from Python does not have these.
-  for (const std::string& name : impl_->not_persistent) tensors.emplace(name, impl_->state.at(name));
-  load_model(*this, tensors);
+  load_model(*this, path);
 }
 
 at::Tensor ExportedModule::tensor_of(const c10::IValue& output) {

@@ -111,9 +111,8 @@ void Guards::check(std::span<const c10::IValue> inputs) const {
         check_size(*spec.number, input.toInt(), spec, std::nullopt, symbol_values, symbols);
         continue;
       }
-      if (!input.isTensor() || !input.toTensor().defined()) {
-        throw UsageError("input " + spec.name + " is " + shown(input) + ", not a tensor");
-      }
+      if (!input.isTensor()) throw UsageError("input " + spec.name + " is " + shown(input) + ", not a tensor");
+      if (!input.toTensor().defined()) throw UsageError("input " + spec.name + " is an undefined tensor");
       const at::Tensor& tensor = input.toTensor();
       if (tensor.dim() != static_cast<std::int64_t>(spec.sizes.size())) {
         throw UsageError("input " + spec.name + " has " + std::to_string(tensor.dim()) +

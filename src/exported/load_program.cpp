@@ -24,6 +24,7 @@ std::string choose_model(const Archive& archive, const std::string& wanted) {
     if (name.ends_with(".json")) models.push_back(name.substr(0, name.size() - 5));
   }
   if (models.empty()) {
+    if (archive.has("constants.pkl")) reject_torch_script();
     const bool old = archive.has("serialized_exported_program.json");
     throw CheckpointError(old ? "the file was saved by a PyTorch that is too old: export the model with a newer one"
                               : "the archive has no program of torch.export (models/NAME.json)");

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <set>
+#include <string_view>
 
 #include "tutti/core/error.h"
 
@@ -107,8 +108,12 @@ Entry read_entry(std::span<const std::byte>& rest) {
   const std::string& name = entry.record.name;
   if (name.find('\0') != std::string::npos) reject("a record's name contains a zero byte");
   if ((number_at<std::uint16_t>(rest, 8) & 1) != 0) reject("record '" + name + "' is encrypted");
-  if (number_at<std::uint16_t>(rest, 10) != 0)
+  if (number_at<std::uint16_t>(rest, 10) != 0) {
+    // torch.jit.save compresses code, which is before this record.
+    const std::string_view directory(reinterpret_cast<const char*>(rest.data()), rest.size());
+    if (directory.find("/constants.pkl") != std::string_view::npos) reject_torch_script();
     reject("record '" + name + "' is compressed; torch.export.save does not compress");
+  }
   entry.record.crc = number_at<std::uint32_t>(rest, 16);
   std::uint64_t stored = number_at<std::uint32_t>(rest, 20);
   entry.record.size = number_at<std::uint32_t>(rest, 24);
@@ -177,6 +182,10 @@ std::vector<ZipRecord> read_zip_directory(std::uint64_t file_size, const ReadAt&
     records.push_back(std::move(entry.record));
   }
   return records;
+}
+
+void reject_torch_script() {
+  throw CheckpointError("the file is a TorchScript archive (torch.jit.save): load it with tutti::JitModule");
 }
 
 std::uint32_t crc32_of(std::span<const std::byte> bytes, std::uint32_t crc) {

@@ -27,6 +27,9 @@ using ReadAt = std::function<void(std::uint64_t offset, std::span<std::byte> byt
 /// `read`.
 std::vector<ZipRecord> read_zip_directory(std::uint64_t file_size, const ReadAt& read);
 
+/// Throws CheckpointError for an archive of torch.jit.save, which has the record ROOT/constants.pkl.
+[[noreturn]] void reject_torch_script();
+
 /// Returns the CRC-32 of zip files. `crc` is the result for the bytes before `bytes`.
 std::uint32_t crc32_of(std::span<const std::byte> bytes, std::uint32_t crc = 0);
 

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/jit/api/module.h>
 
+#include <set>
 #include <utility>
 
 #include "tutti/core/error.h"
@@ -23,6 +24,13 @@ JitModule::~JitModule() = default;
 
 c10::IValue JitModule::forward(std::vector<c10::IValue> inputs) {
   return script_->forward(std::move(inputs));
+}
+
+std::vector<at::Tensor> JitModule::parameters(bool recurse) const {
+  std::set<const at::TensorImpl*> seen;
+  auto all = torch::nn::Module::parameters(recurse);
+  std::erase_if(all, [&](const at::Tensor& one) { return !seen.insert(one.unsafeGetTensorImpl()).second; });
+  return all;
 }
 
 void JitModule::train(bool on) {

@@ -40,6 +40,33 @@ TEST(ModelFile, NamesAreThoseOfPyTorch) {
             "second.weight ");
 }
 
+/// A layer with a mask that belongs to no file.
+struct Masked : torch::nn::Module, NonPersistentBuffers {
+  Masked() {
+    register_parameter("weight", at::ones({2}));
+    register_buffer("mask", at::ones({2}));
+    register_buffer("seen", at::ones({}));
+  }
+  std::set<std::string> non_persistent_buffers() const override { return {"mask"}; }
+};
+
+TEST(ModelFile, NonPersistentBuffersAreOmittedAndIgnored) {
+  torch::nn::Module model;
+  model.register_module("layer", std::make_shared<Masked>());
+  std::string names;
+  for (const auto& [name, tensor] : named_tensors_of(model)) names += name + " ";
+  EXPECT_EQ(names, "layer.seen layer.weight ");
+  EXPECT_EQ(named_tensors_of(Masked()).size(), 2U);
+  Tensors file{{"layer.seen", at::full({}, 2.0)}, {"layer.weight", at::full({2}, 2.0)}};
+  EXPECT_NO_THROW(load_model(model, file));
+  file.emplace("layer.mask", at::full({2}, 2.0));  // as a file of an earlier version
+  EXPECT_NO_THROW(load_model(model, file));
+  EXPECT_TRUE(same(model.named_buffers()["layer.mask"], at::ones({2})));
+  EXPECT_TRUE(same(model.named_buffers()["layer.seen"], at::full({}, 2.0)));
+  file.emplace("mask", at::ones({2}));
+  EXPECT_THROW(load_model(model, file), CheckpointError);
+}
+
 TEST(ModelFile, ParametersAndBuffersAreRestoredInPlace) {
   const TemporaryFolder folder;
   Net saved;

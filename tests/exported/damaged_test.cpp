@@ -1,6 +1,7 @@
 // A damaged or hostile .pt2 file causes a CheckpointError that names the file and describes the damage. One rank.
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/jit/api/module.h>
 
 #include <cstring>
 #include <functional>
@@ -14,6 +15,12 @@ namespace tutti::test::damaged_test {
 namespace {
 
 using Json = nlohmann::json;
+
+std::string repeated(const std::string& line, int times) {
+  std::string text;
+  for (int i = 0; i < times; ++i) text += line;
+  return text;
+}
 
 class Damaged : public testing::Test {
  protected:
@@ -73,6 +80,18 @@ TEST_F(Damaged, InvalidNumbersOfTheArchiveAreRejected) {
   reject_bytes(in_entry(27, 0x70), "two different sizes");
   reject_bytes(in_entry(28, 0), "name");
   reject_bytes(in_entry(45, 0x70), "outside the file");
+}
+
+TEST_F(Damaged, TorchScriptArchivesAreRejected) {
+  const std::string message = "is a TorchScript archive (torch.jit.save): load it with tutti::JitModule";
+  for (const bool compressed : {false, true}) {  // torch.jit.save compresses long code
+    torch::jit::Module script("__torch__.Net");
+    script.define("def forward(self, x):\n" + (compressed ? repeated("    x = torch.tanh(x)\n", 50) : "") +
+                  "    return x\n");
+    const auto path = folder_.path() / "script.pt";
+    script.save(path.string());
+    expect_error<CheckpointError>([&] { const ExportedModule model(path); }, {"cannot read", "script.pt", message});
+  }
 }
 
 TEST_F(Damaged, OverlappingRecordsAreRejected) {

@@ -226,6 +226,11 @@ def functional(folder):
     write(folder, "functional", Functional(), (torch.randn(6, 4), torch.ones(2)), decompose=True)
 
 
+def spectral(folder):
+    write(folder, "spectral", nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4)), (torch.randn(3, 4),),
+          evaluation=False)  # the graph writes _u and _v in evaluation too
+
+
 def custom(folder):
     twice = torch.library.custom_op("tutti_test::twice", lambda x: x * 2, mutates_args=(), schema="(Tensor x) -> Tensor")
     twice.register_fake(torch.empty_like)

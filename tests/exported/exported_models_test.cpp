@@ -15,6 +15,7 @@
 #include <iostream>
 
 #include "checkpoint/python.h"
+#include "exported/load_program.h"
 #include "exported/python_models.h"
 #include "support/temporary_folder.h"
 #include "tutti/core/error.h"
@@ -80,15 +81,16 @@ void expect_pass(ExportedModule& model, const PythonModel& python, const Call& c
 }
 
 void expect_state(const ExportedModule& model, const PythonModel& python) {
-  std::map<std::string, at::Tensor> state;
-  for (const auto& entry : model.named_parameters()) state.emplace(entry.key(), entry.value());
-  for (const auto& entry : model.named_buffers()) state.emplace(entry.key(), entry.value());
+  const auto state = named_tensors_of(model);
+  std::size_t names = 0;
   for (const auto& [name, tensor] : python.tensors) {
     if (!name.starts_with("state.")) continue;
     const auto found = state.find(name.substr(6));
     ASSERT_NE(found, state.end()) << name;
     EXPECT_TRUE(same_bits(found->second.detach(), tensor)) << name;
+    ++names;
   }
+  EXPECT_EQ(state.size(), names);
 }
 
 class Exported : public testing::Test {
@@ -137,6 +139,21 @@ TEST_F(Exported, NestedInputsBranchesAutocastAndMutations) {
 
 TEST_F(Exported, ProgramWithoutInPlaceOperators) {
   expect_python("functional");
+}
+
+TEST_F(Exported, SpectralNorm) {
+  expect_python("spectral");
+}
+
+TEST_F(Exported, TheReportNamesBuffersThatTheGraphWritesOutsideBatchNorm) {
+  const auto written = [](const std::string& name) {
+    return exported::load_program(python_model(name)->program, {}).report.written_buffers;
+  };
+  EXPECT_EQ(written("net"), std::set<std::string>());
+  EXPECT_EQ(written("functional"), std::set<std::string>());
+  EXPECT_EQ(written("mixed"), (std::set<std::string>{"calls", "seen"}));
+  EXPECT_EQ(written("spectral"),
+            (std::set<std::string>{"parametrizations.weight.0._u", "parametrizations.weight.0._v"}));
 }
 
 TEST_F(Exported, OperatorOfALibrary) {

@@ -12,7 +12,9 @@
 #include <iostream>
 
 #include "checkpoint/scratch.h"
+#include "exported/describe.h"
 #include "exported/pt2_file.h"
+#include "tutti/checkpoint/safetensors.h"
 #include "tutti/core/error.h"
 
 namespace tutti::test::exported_module_test {
@@ -104,6 +106,72 @@ TEST_F(SmallModel, SaveAndLoadKeepTheState) {
   EXPECT_EQ(other.named_parameters()["layer.bias"][1].item<float>(), 3);
 }
 
+TEST_F(SmallModel, FilesDoNotContainNonPersistentBuffers) {
+  auto program = small_program();
+  program["graph_module"]["signature"]["input_specs"][2]["buffer"]["persistent"] = false;
+  auto records = with_program(program);
+  auto weights = small_weights();
+  auto seen = weights["config"]["inner.seen"];
+  weights["config"].erase("inner.seen");
+  seen["path_name"] = "constant_0";
+  records["data/weights/model_weights_config.json"] = weights.dump();
+  records["data/constants/model_constants_config.json"] = nlohmann::json{{"config", {{"inner.seen", seen}}}}.dump();
+  records["data/constants/constant_0"] = records["data/weights/weight_2"];
+  auto model = load(records);
+  EXPECT_EQ(model.non_persistent_buffers(), (std::set<std::string>{"inner.seen"}));
+  const auto path = folder_.path() / "state.safetensors";
+  for (const bool as_save_model : {false, true}) {
+    as_save_model ? save_model(model, path) : model.save(path);
+    const auto file = load_safetensors(path);
+    EXPECT_EQ(file.tensors.size(), 2U);
+    EXPECT_FALSE(file.tensors.contains("inner.seen"));
+    EXPECT_NO_THROW(load_model(model, path));
+    EXPECT_NO_THROW(model.load(path));
+  }
+}
+
+TEST_F(SmallModel, TheReportNamesTheBuffersThatTheGraphWrites) {
+  const auto path = folder_.path() / "small.pt2";
+  const auto notes_of = [&](const nlohmann::json& program) {
+    Records records = with_program(program);
+    auto weights = small_weights();
+    weights["config"]["inner.num_batches_tracked"] = weights["config"]["inner.seen"];
+    records["data/weights/model_weights_config.json"] = weights.dump();
+    write_content(path, zip_of(records));
+    return exported::describe(exported::load_program(path, {})).notes;
+  };
+  const std::vector<std::string> note = {
+      "the buffer inner.seen is also written in evaluation: Python's `if self.training` is fixed at export"};
+  auto program = small_program();
+  EXPECT_EQ(notes_of(program), note);
+
+  auto& graph = program["graph_module"]["graph"];
+  const auto add = graph["nodes"][0];
+  auto view = add;  // the same through a view
+  view["target"] = "torch.ops.aten.detach.default";
+  view["inputs"].erase(1);
+  view["outputs"][0]["as_tensor"]["name"] = "view";
+  graph["nodes"][0]["inputs"][0]["arg"]["as_tensor"]["name"] = "view";
+  graph["nodes"].insert(graph["nodes"].begin(), view);
+  EXPECT_EQ(notes_of(program), note);
+
+  graph["nodes"][0]["target"] = "torch.ops.aten.clone.default";
+  EXPECT_TRUE(notes_of(program).empty());
+
+  // A program without in-place operators.
+  graph["nodes"].erase(1);
+  graph["outputs"].insert(graph["outputs"].begin(), nlohmann::json{{"as_tensor", {{"name", "view"}}}});
+  auto& outputs = program["graph_module"]["signature"]["output_specs"];
+  outputs.insert(
+      outputs.begin(),
+      nlohmann::json::parse(R"({"buffer_mutation": {"arg": {"name": "view"}, "buffer_name": "inner.seen"}})"));
+  EXPECT_EQ(notes_of(program), note);
+
+  program = small_program();  // batch norm's counter
+  program["graph_module"]["signature"]["input_specs"][2]["buffer"]["buffer_name"] = "inner.num_batches_tracked";
+  EXPECT_TRUE(notes_of(program).empty());
+}
+
 TEST_F(SmallModel, ErrorsOfGuardsNameTheInput) {
   auto model = load(small_model());
   const auto reject = [&](const std::vector<c10::IValue>& inputs, std::initializer_list<std::string> parts) {
@@ -116,6 +184,7 @@ TEST_F(SmallModel, ErrorsOfGuardsNameTheInput) {
   reject({}, {"lacks the input x"});
   reject({at::ones({3, 3}), 1}, {"too many inputs", "the inputs x"});
   reject({1}, {"input x is 1, not a tensor"});
+  reject({at::Tensor()}, {"input x is an undefined tensor"});
   reject({std::vector<at::Tensor>{}}, {"input x is not one value"});
   expect_error<UsageError>(
       [&] {

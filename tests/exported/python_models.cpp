@@ -12,7 +12,7 @@ namespace tutti::test {
 namespace {
 
 constexpr const char* run_script = "import runpy, sys; runpy.run_path(sys.argv.pop(1), run_name='__main__')";
-const std::vector<std::string> models = {"net", "gpt", "encoder", "lstm", "mixed", "functional", "custom"};
+const std::vector<std::string> models = {"net", "gpt", "encoder", "lstm", "mixed", "functional", "custom", "spectral"};
 
 const TemporaryFolder& exported_models(const std::string& python) {
   static const TemporaryFolder folder;

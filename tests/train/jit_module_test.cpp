@@ -83,6 +83,16 @@ TEST(JitModule, HasTheScriptsNamesAndTensors) {
   EXPECT_TRUE(module.named_parameters()["first.bias"].requires_grad());
 }
 
+TEST(JitModule, ListsATiedParameterOnce) {
+  auto script = make_script();
+  auto second = script.attr("second").toModule();
+  second.register_parameter("tied", script.attr("first").toModule().attr("weight").toTensor(), /*is_buffer=*/false);
+  const JitModule module(script);
+  EXPECT_TRUE(module.named_parameters()["second.tied"].is_same(module.named_parameters()["first.weight"]));
+  EXPECT_EQ(module.parameters().size(), 5U);
+  EXPECT_EQ(module.parameters(/*recurse=*/false).size(), 1U);
+}
+
 TEST(JitModule, HasTheScriptsMode) {
   auto script = make_script();
   script.eval();

@@ -6,13 +6,27 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 namespace tutti {
 
+/// A base of modules with buffers that Python's state_dict() omits: register_buffer(name, tensor, persistent=False).
+/// LibTorch's register_buffer() has no such flag. Files and checkpoints do not contain these buffers.
+class NonPersistentBuffers {
+ public:
+  NonPersistentBuffers() = default;
+  NonPersistentBuffers(const NonPersistentBuffers&) = default;
+  NonPersistentBuffers& operator=(const NonPersistentBuffers&) = default;
+  virtual ~NonPersistentBuffers();
+  /// Returns their names, as in the module's named_buffers().
+  virtual std::set<std::string> non_persistent_buffers() const = 0;
+};
+
 /// Parameters and persistent buffers by name. The tensors share memory with the model. A tensor with several names
-/// appears under each of them.
+/// appears under each of them. Buffers are persistent unless the model or a submodule lists them as
+/// NonPersistentBuffers.
 std::map<std::string, at::Tensor> named_tensors_of(const torch::nn::Module& model);
 
 /// Options of save_model().
@@ -47,7 +61,7 @@ struct LoadModelResult {
 
 /// Copies the values of a file into the model's tensors. `path` is the path given to save_model(), a safetensors file,
 /// or the index of several. Converts dtypes; shapes must be equal. Throws CheckpointError, listing every tensor that
-/// does not fit, before it copies any. Not a collective.
+/// does not fit, before it copies any. Ignores the file's values of non-persistent buffers. Not a collective.
 LoadModelResult load_model(const torch::nn::Module& model, const std::filesystem::path& path,
                            const LoadModelOptions& options = {});
 /// As above, from tensors by name, for example a part of a checkpoint.

@@ -16,8 +16,11 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
+
+#include "tutti/checkpoint/model_file.h"
 
 namespace tutti {
 
@@ -26,9 +29,10 @@ namespace tutti {
 /// - train() and eval() act on dropout, batch normalization and recurrent layers as in Python, also on one submodule.
 /// - to() also moves the device and floating-point dtype constants in the graph, if they equal those of the parameters
 ///   at export.
-/// - Control flow of Python that is not in the graph is fixed at export.
+/// - Control flow of Python that is not in the graph is fixed at export. So a buffer that Python writes under
+///   `if self.training` is also written in evaluation, except those of batch normalization.
 /// forward() may run on several threads while no thread modifies the module.
-class ExportedModule : public torch::nn::Module {
+class ExportedModule : public torch::nn::Module, public NonPersistentBuffers {
  public:
   /// Reads a .pt2 file to CPU memory, also if the model was exported on another device. `model` selects one of several
   /// models in the file. Not a collective. Runs no code of the file: pickled data is rejected. Throws CheckpointError
@@ -51,6 +55,9 @@ class ExportedModule : public torch::nn::Module {
   /// Returns each parameter once, as in Python. The base class lists a tied parameter under each of its names, and an
   /// optimizer over that list would step it twice.
   std::vector<at::Tensor> parameters(bool recurse = true) const;
+
+  /// Returns the names of the buffers that Python registered with persistent=False.
+  std::set<std::string> non_persistent_buffers() const override;
 
   using torch::nn::Module::load;
   using torch::nn::Module::save;

@@ -39,6 +39,10 @@ class JitModule : public torch::nn::Module {
     return tensor_of(forward(std::vector<c10::IValue>{inputs...}));
   }
 
+  /// Returns each parameter once, as in Python. The base class lists a tied parameter under each of its names, and an
+  /// optimizer over that list would step it twice.
+  std::vector<at::Tensor> parameters(bool recurse = true) const;
+
   /// Sets the mode of the script and all its submodules.
   void train(bool on = true) override;
   /// The script's mode.
