@@ -104,8 +104,6 @@ LoadModelResult load(const torch::nn::Module& model, const Tensors& tensors, con
 
 }  // namespace
 
-NonPersistentBuffers::~NonPersistentBuffers() = default;
-
 Tensors named_tensors_of(const torch::nn::Module& model) {
   Tensors tensors;
   const std::set<std::string> omitted = non_persistent_buffers_of(model);

@@ -16,10 +16,7 @@ namespace tutti {
 /// LibTorch's register_buffer() has no such flag. Files and checkpoints do not contain these buffers.
 class NonPersistentBuffers {
  public:
-  NonPersistentBuffers() = default;
-  NonPersistentBuffers(const NonPersistentBuffers&) = default;
-  NonPersistentBuffers& operator=(const NonPersistentBuffers&) = default;
-  virtual ~NonPersistentBuffers();
+  virtual ~NonPersistentBuffers() = default;
   /// Returns their names, as in the module's named_buffers().
   virtual std::set<std::string> non_persistent_buffers() const = 0;
 };
