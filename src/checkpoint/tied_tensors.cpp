@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <set>
+
 namespace tutti::checkpoint {
 
 bool same_tensor(const at::Tensor& a, const at::Tensor& b) {
@@ -10,6 +12,12 @@ bool same_tensor(const at::Tensor& a, const at::Tensor& b) {
   return a.numel() > 0 && a.const_data_ptr() == b.const_data_ptr() && a.scalar_type() == b.scalar_type() &&
          a.device() == b.device() && a.sizes() == b.sizes() && a.strides() == b.strides() &&
          a.is_conj() == b.is_conj() && a.is_neg() == b.is_neg();
+}
+
+std::vector<at::Tensor> without_repeats(std::vector<at::Tensor> tensors) {
+  std::set<const at::TensorImpl*> seen;
+  std::erase_if(tensors, [&](const at::Tensor& one) { return !seen.insert(one.unsafeGetTensorImpl()).second; });
+  return tensors;
 }
 
 std::map<std::string, std::string> tied_names(const std::map<std::string, at::Tensor>& tensors) {

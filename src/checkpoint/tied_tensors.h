@@ -18,6 +18,9 @@ bool same_tensor(const at::Tensor& a, const at::Tensor& b);
 /// Maps each further name of a tied tensor to its first name in alphabetical order.
 std::map<std::string, std::string> tied_names(const std::map<std::string, at::Tensor>& tensors);
 
+/// `tensors` without those that occur before in the list.
+std::vector<at::Tensor> without_repeats(std::vector<at::Tensor> tensors);
+
 /// Holds each tensor once. The metadata maps the other names to it, as Python's safetensors.torch.save_model does.
 Safetensors without_ties(const std::map<std::string, at::Tensor>& tensors);
 

@@ -181,13 +181,14 @@ class Compiler {
   // origin.
   void follow_buffers(const Node& node, const Step& step) {
     const auto& schema = step.op->schema();
-    const bool is_batch_norm = node.target.find("batch_norm") != std::string::npos;
     std::string shared;
     for (const NamedArgument& input : node.inputs) {
       const c10::AliasInfo* alias = schema.arguments()[*schema.argumentIndexWithName(input.name)].alias_info();
-      if (alias == nullptr || input.value.kind != Kind::name || origin_of(find(input.value)).empty()) continue;
-      shared = origin_of(find(input.value));
-      if (alias->isWrite() && !is_batch_norm && !is_batch_counter(shared)) report_.written_buffers.insert(shared);
+      if (alias == nullptr || input.value.kind != Kind::name) continue;
+      const std::string& origin = origin_of(find(input.value));
+      if (origin.empty()) continue;
+      shared = origin;
+      if (alias->isWrite() && !is_batch_norm(node) && !is_batch_counter(shared)) report_.written_buffers.insert(shared);
     }
     for (std::size_t i = 0; i < step.result_slots.size(); ++i) {
       if (schema.returns()[i].alias_info() == nullptr) continue;
@@ -299,7 +300,7 @@ class Compiler {
 
 bool is_result_of_batch_norm(const Graph& graph, const std::string& name) {
   return std::ranges::any_of(graph.nodes, [&name](const Node& node) {
-    return node.target.find("batch_norm") != std::string::npos &&
+    return is_batch_norm(node) &&
            std::ranges::any_of(node.outputs, [&name](const Argument& output) { return output.text == name; });
   });
 }

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "checkpoint/tied_tensors.h"
 #include "exported/load_program.h"
 #include "exported/module_tree.h"
 #include "exported/run.h"
@@ -126,10 +127,7 @@ c10::IValue ExportedModule::forward(std::vector<c10::IValue> inputs, std::map<st
 }
 
 std::vector<at::Tensor> ExportedModule::parameters(bool recurse) const {
-  std::set<const at::TensorImpl*> seen;
-  auto all = torch::nn::Module::parameters(recurse);
-  std::erase_if(all, [&](const at::Tensor& one) { return !seen.insert(one.unsafeGetTensorImpl()).second; });
-  return all;
+  return checkpoint::without_repeats(torch::nn::Module::parameters(recurse));
 }
 
 // Programs without in-place operators return the new values of buffers as additional outputs.

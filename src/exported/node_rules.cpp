@@ -59,6 +59,10 @@ bool is_batch_counter(const std::string& buffer) {
   return buffer == "num_batches_tracked" || buffer.ends_with(".num_batches_tracked");
 }
 
+bool is_batch_norm(const Node& node) {
+  return node.target.find("batch_norm") != std::string::npos;
+}
+
 ModeRule mode_rule(const Node& node, const std::string& argument, const c10::IValue& constant) {
   if (argument == "dropout_p" && constant.isDouble() && constant.toDouble() > 0) return {.evaluation = 0.0};
   const bool uses_statistics = argument == "use_input_stats";

@@ -24,6 +24,9 @@ bool is_check_of_the_export(const std::string& target);
 /// Returns true if `buffer` is the name of batch norm's batch counter.
 bool is_batch_counter(const std::string& buffer);
 
+/// Returns true for batch norm, also decomposed to native_batch_norm and others of its family.
+bool is_batch_norm(const Node& node);
+
 /// How an argument depends on the mode. A graph has the mode of the export as a constant.
 struct ModeRule {
   std::optional<c10::IValue> evaluation{};  ///< the argument's value in evaluation

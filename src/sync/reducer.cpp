@@ -26,9 +26,9 @@ bool Reducer::is_idle() const {
   const std::lock_guard lock(impl_->mutex_);
   return !in_accumulate() && !impl_->tracker_.is_open() && impl_->window_state_.is_idle();
 }
-std::int64_t Reducer::last_scopes() const {
+std::int64_t Reducer::ended_windows() const {
   const std::lock_guard lock(impl_->mutex_);
-  return impl_->last_scopes_;
+  return impl_->ended_windows_;
 }
 bool Reducer::has_unused_passes() const {
   const std::lock_guard lock(impl_->mutex_);

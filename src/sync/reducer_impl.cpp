@@ -43,7 +43,7 @@ void Reducer::Impl::enter_accumulate(const AccumulationStep& step) {
   if (options_.reproducible)
     require_reproducible_scope(parameters_, step, store_.micro_batches() + 1, communicator_.size());
   parameters_.with_model_prefix([&] { window_state_.open_scope(step); });
-  if (step.syncs) ++last_scopes_;
+  if (step.syncs) ++ended_windows_;
   // A rank that weighs its micro-batches may have other numbers of them than other ranks.
   if (step.weight != 1) comparison_.allow_different_batches();
 }
@@ -202,7 +202,7 @@ void Reducer::Impl::clear_gradients(sync::Clearing what, bool set_to_none) {
 }
 
 void Reducer::Impl::discard_window() {
-  throw_if_peer_failed();
+  throw_if_communicator_failed();
   store_.discard();
   driver_.end();
   window_state_.discard();
@@ -210,13 +210,13 @@ void Reducer::Impl::discard_window() {
 }
 
 void Reducer::Impl::throw_if_invalid() const {
-  throw_if_peer_failed();
+  throw_if_communicator_failed();
   if (is(GradientState::invalid))
     throw UsageError(parameters_.model_prefix() + "the gradients of this window are invalid (" +
                      window_state_.reason() + "): call zero_grad() and run the window again");
 }
 
-void Reducer::Impl::throw_if_peer_failed() const {
+void Reducer::Impl::throw_if_communicator_failed() const {
   if (is(GradientState::invalid)) comm::GradientCommunicator(communicator_).throw_if_failed();
 }
 

@@ -97,7 +97,7 @@ class Reducer::Impl final : private sync::BackwardEvents {
     return !(window_state_.scope() && window_state_.is_over()) && store_.foreign(true).has_value();
   }
   void throw_if_invalid() const;
-  void throw_if_peer_failed() const;
+  void throw_if_communicator_failed() const;
   void check_before_step();
   void check_plan() const;
   /// Detects that the program has cleared or changed the window's gradients. If all are cleared, their weights are
@@ -111,7 +111,7 @@ class Reducer::Impl final : private sync::BackwardEvents {
   Communicator communicator_;  // has this rank alone while local
   Communicator inactive_communicator_;
   bool local_ = false;
-  std::int64_t last_scopes_ = 0;  // accumulate() scopes so far that ended their window
+  std::int64_t ended_windows_ = 0;  // windows whose last accumulate() scope was opened
   const ReducerOptions options_;
   const sync::ParameterSet parameters_;
   sync::AccumulationWindowState window_state_;

@@ -24,7 +24,7 @@ StateDict Reducer::Impl::state_dict() const {
 }
 
 void Reducer::Impl::load_state_dict(const StateDict& state) {
-  throw_if_peer_failed();
+  throw_if_communicator_failed();
   if (window_state_.scope() || tracker_.is_open())
     throw UsageError("load_state() inside accumulate() or a backward pass: call it before");
   // Reads all values before it changes any.

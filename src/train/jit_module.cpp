@@ -2,9 +2,9 @@
 
 #include <torch/csrc/jit/api/module.h>
 
-#include <set>
 #include <utility>
 
+#include "checkpoint/tied_tensors.h"
 #include "tutti/core/error.h"
 
 namespace tutti {
@@ -27,10 +27,7 @@ c10::IValue JitModule::forward(std::vector<c10::IValue> inputs) {
 }
 
 std::vector<at::Tensor> JitModule::parameters(bool recurse) const {
-  std::set<const at::TensorImpl*> seen;
-  auto all = torch::nn::Module::parameters(recurse);
-  std::erase_if(all, [&](const at::Tensor& one) { return !seen.insert(one.unsafeGetTensorImpl()).second; });
-  return all;
+  return checkpoint::without_repeats(torch::nn::Module::parameters(recurse));
 }
 
 void JitModule::train(bool on) {

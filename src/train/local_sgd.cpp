@@ -28,7 +28,7 @@ LocalSgdAlgorithmOptions algorithm_options(const LocalSGDOptions& options) {
 }
 
 /// Throws UsageError for options that need the optimizer.
-void require_no_optimizer(const LocalSgdAlgorithmOptions& options) {
+void refuse_without_optimizer(const LocalSgdAlgorithmOptions& options) {
   if (options.outer_optimizer == OuterOptimizer::slowmo) {
     throw UsageError("LocalSGD: SlowMo needs one prepared optimizer for all trainable parameters of the model");
   }
@@ -60,7 +60,7 @@ class LocalSGD::SavedPart final : public Stateful {
     local_sgd_.algorithm_->load_state_dict(state.part("algorithm"));
     local_sgd_.set_local(!local_sgd_.algorithm_->synchronous());
     local_sgd_.steps_before_ = steps_before;
-    local_sgd_.last_scopes_ = local_sgd_.last_scopes();
+    local_sgd_.ended_windows_ = local_sgd_.ended_windows();
   }
 
  private:
@@ -82,14 +82,14 @@ LocalSGD::LocalSGD(Accelerator& accelerator, detail::ModelRef model, const Local
       if (optimizer.reducer() == reducers_.front()) optimizer_ = std::make_shared<Optimizer>(optimizer);
     }
   }
-  if (!optimizer_) require_no_optimizer(options.algorithm);
+  if (!optimizer_) refuse_without_optimizer(options.algorithm);
   std::shared_ptr<torch::optim::Optimizer> inner;
   if (optimizer_) inner = {optimizer_, &optimizer_->inner()};
   algorithm_ = std::make_shared<LocalSgdAlgorithm>(parameters, sync::named_buffers_of(*model), inner,
                                                    accelerator.state_->communicator.duplicate("local_sgd"),
                                                    algorithm_options(options));
   for (const auto& reducer : reducers_) steps_before_.push_back(reducer->steps());
-  last_scopes_ = last_scopes();
+  ended_windows_ = ended_windows();
   if (!algorithm_->synchronous()) begin_local_steps();
   saved_ = std::make_shared<SavedPart>(*this);
   accelerator.state_->per_rank.push_back({.name = model->name(), .object = saved_});
@@ -108,10 +108,10 @@ std::int64_t LocalSGD::optimizer_steps() const {
   return steps;
 }
 
-std::int64_t LocalSGD::last_scopes() const {
-  std::int64_t scopes = 0;
-  for (const auto& reducer : reducers_) scopes = std::max(scopes, reducer->last_scopes());
-  return scopes;
+std::int64_t LocalSGD::ended_windows() const {
+  std::int64_t windows = 0;
+  for (const auto& reducer : reducers_) windows = std::max(windows, reducer->ended_windows());
+  return windows;
 }
 
 bool LocalSGD::has_optimizer(const std::shared_ptr<Reducer>& reducer) const {
@@ -120,7 +120,7 @@ bool LocalSGD::has_optimizer(const std::shared_ptr<Reducer>& reducer) const {
 }
 
 bool LocalSGD::left_out_step() const {
-  if (last_scopes() == last_scopes_) return false;
+  if (ended_windows() == ended_windows_) return false;
   return std::ranges::none_of(
       reducers_, [this](const auto& reducer) { return has_optimizer(reducer) && reducer->has_unused_passes(); });
 }
@@ -130,7 +130,7 @@ void LocalSGD::step(double weight, const CallSite& where) {
   if (!algorithm_) return;
   // Without either, the call follows a micro-batch before the last one of its window.
   if (optimizer_steps() == algorithm_->stats().steps && !left_out_step()) return;
-  last_scopes_ = last_scopes();
+  ended_windows_ = ended_windows();
   const bool was_synchronous = algorithm_->synchronous();
   algorithm_->step(weight, optimizer_ ? optimizer_->last_step_rates() : std::vector<double>());
   // A window may have taken several optimizer steps or none. The call counts once.

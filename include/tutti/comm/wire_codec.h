@@ -27,9 +27,9 @@ class WireCodec {
   virtual void decode(std::span<const std::byte> bytes, std::span<float> values) const = 0;
 };
 
-/// IEEE half precision: 11 significant bits. A power of two scales the values of each message, so none overflows, and
-/// only values below 2^-28 of the message's largest have fewer bits. Unlike PyTorch's fp16_compress_hook, which
-/// overflows above 65504 and loses bits below 6e-5.
+/// IEEE half precision: 11 significant bits. Each message scales its values by a power of two. So no value overflows,
+/// and only values below 2^-28 of the message's largest have fewer bits. PyTorch's fp16_compress_hook does not scale:
+/// it overflows above 65504 and loses bits below 6e-5.
 std::shared_ptr<const WireCodec> fp16_codec();
 /// bfloat16: 8 significant bits, with the range of fp32.
 std::shared_ptr<const WireCodec> bf16_codec();

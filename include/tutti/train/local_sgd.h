@@ -70,7 +70,7 @@ class LocalSGD {
   class SavedPart;
 
   std::int64_t optimizer_steps() const;
-  std::int64_t last_scopes() const;
+  std::int64_t ended_windows() const;
   bool has_optimizer(const std::shared_ptr<Reducer>& reducer) const;
   /// True if a window has ended since the last counted call and zero_grad() has cleared it without a step.
   bool left_out_step() const;
@@ -87,7 +87,7 @@ class LocalSGD {
   std::shared_ptr<SavedPart> saved_;              // the part of checkpoints that holds the algorithm's state
   LocalSgdStats last_stats_{};
   std::vector<std::int64_t> steps_before_;  // the reducers' step counts at the algorithm's step 0
-  std::int64_t last_scopes_ = 0;            // scopes that had ended a window at the last counted call
+  std::int64_t ended_windows_ = 0;          // ended_windows() at the last counted call
   int exceptions_ = std::uncaught_exceptions();
 };
 

@@ -37,8 +37,8 @@ struct HostLaunchOptions {
 ///
 /// Returns 0 if all hosts exited with 0. Otherwise names the host that failed first, ends the other hosts as launch()
 /// ends ranks, and returns the exit code of the first. job.max_restarts restarts all ranks on all hosts, as launch()
-/// does on one node. The signals that launch() forwards end all hosts. A host that
-/// loses its connection ends its ranks. Throws UsageError for invalid options.
+/// does on one node. The signals that launch() forwards end all hosts. A host that loses its connection ends its ranks.
+/// Throws UsageError for invalid options.
 int launch_on_hosts(const HostLaunchOptions& options);
 
 }  // namespace tutti

@@ -53,8 +53,8 @@ class Reducer final : public Stateful {
   void leave_accumulate(bool unwinding);
   /// Whether an accumulate() scope is open.
   bool in_accumulate() const;
-  /// Number of accumulate() scopes so far that ended their window.
-  std::int64_t last_scopes() const;
+  /// Number of windows so far whose last accumulate() scope was opened.
+  std::int64_t ended_windows() const;
   /// Whether a backward pass waits for its step.
   bool has_unused_passes() const;
   /// Whether no scope is open and no backward pass waits for its step.
