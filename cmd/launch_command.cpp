@@ -130,7 +130,7 @@ int run_launch_command(const std::vector<std::string>& words) {
   auto* port_option = app.add_option("--master-port", master_port, "MASTER_PORT, free on node 0 [a free one]")
                           ->check(CLI::Range(1, 65535));
   app.add_option("--max-restarts", options.max_restarts,
-                 "How often all ranks are started again after one failed (one node, or --hostfile)")
+                 "How often all ranks are started again after one failed; the same on all nodes")
       ->capture_default_str();
   auto* log_option = app.add_option("--log-dir", log_dir, "Also write what rank R prints to DIR/rank_R.log");
   auto* hostfile_option =

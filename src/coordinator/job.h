@@ -15,6 +15,7 @@ struct Member {
   int world_size = 1;
   std::string node{};     ///< equal for the ranks of one machine: a machine that is cut is one event
   std::string version{};  ///< of the library and its wire format
+  int restart = 0;        ///< the attempt of the launchers that the process belongs to
 };
 
 enum class Cause : std::uint8_t {

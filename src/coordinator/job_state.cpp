@@ -34,6 +34,7 @@ JobState::JobState(const JobOptions& options, Send send)
 
 Membership::HelloResult JobState::hello(const Hello& hello, Time now) {
   if (!contradiction_.empty()) return {Membership::Verdict::contradicted, contradiction_};
+  if (membership_.replaces_absent(hello.member)) process_exited(hello.member.rank);
   auto result = membership_.hello(hello, now);
   if (result.verdict == Membership::Verdict::contradicted) {
     contradiction_ = result.why;

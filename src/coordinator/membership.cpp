@@ -60,6 +60,11 @@ Membership::HelloResult Membership::hello(const Hello& hello, Time now) {
     return {Verdict::refused, rank_text(member.rank) + " has version " + member.version +
                                   ", the coordinator has wire format " + std::to_string(wire_version)};
   }
+  if (first_ && member.restart < first_->restart) {
+    return {Verdict::refused, rank_text(first_->rank) + " has been restarted after a failure (restart " +
+                                  std::to_string(first_->restart) + "), and " + rank_text(member.rank) +
+                                  " belongs to restart " + std::to_string(member.restart)};
+  }
   if (!is_in_range) {
     return {Verdict::refused, rank_text(member.rank) + " is outside the world size " + std::to_string(world_size_)};
   }
@@ -68,8 +73,9 @@ Membership::HelloResult Membership::hello(const Hello& hello, Time now) {
     return {Verdict::refused, rank_text(member.rank) + " has failed, and the job has acted upon it"};
   }
   if (known.state != State::absent && !is_same) {
-    return {Verdict::refused, rank_text(member.rank) + " is in the job already: is this another job with the same " +
-                                  "address and port, or was a rank started twice?"};
+    const auto verdict = is_later_attempt(member) ? Verdict::not_yet : Verdict::refused;
+    return {verdict, rank_text(member.rank) + " is in the job already: is this another job with the same " +
+                         "address and port, or was a rank started twice?"};
   }
   if (known.state == State::left) return {Verdict::refused, rank_text(member.rank) + " has left"};
   if (!is_same) {
@@ -78,6 +84,11 @@ Membership::HelloResult Membership::hello(const Hello& hello, Time now) {
   }
   known = {.state = State::present, .member = member, .key = hello.key, .last_heard = now};
   return {is_same ? Verdict::resumed : Verdict::accepted, ""};
+}
+
+bool Membership::replaces_absent(const Member& member) const {
+  return is_later_attempt(member) && contradiction(member).empty() && member.rank >= 0 && member.rank < world_size_ &&
+         entry(member.rank).state == State::absent;
 }
 
 void Membership::heard_from(int rank, Time now) {

@@ -8,6 +8,7 @@
 //                     present --network error--> disconnected --heartbeat_timeout--> failed (unreachable)
 //                     disconnected --hello with the same key--> present
 //                     present --no bytes for heartbeat_timeout--> failed (stopped or unreachable)
+//   absent --hello of a later attempt--> failed (exited)
 //
 // `left` and `failed` are final.
 #include <cstdint>
@@ -51,6 +52,8 @@ class Membership {
     std::string why{};  ///< if not accepted
   };
   HelloResult hello(const Hello& hello, Time now);
+  /// True for a process of a later attempt whose rank is absent: its process in this attempt ended before it joined.
+  bool replaces_absent(const Member& member) const;
   void heard_from(int rank, Time now);
   /// Returns false if the rank has left or failed already.
   bool leave(int rank);
@@ -89,6 +92,7 @@ class Membership {
   Entry& entry(int rank) { return entries_.at(static_cast<std::size_t>(rank)); }
   const Entry& entry(int rank) const { return entries_.at(static_cast<std::size_t>(rank)); }
   std::string contradiction(const Member& member) const;
+  bool is_later_attempt(const Member& member) const { return first_ && member.restart > first_->restart; }
   std::vector<int> overdue_with(int rank, Time now, Milliseconds limit) const;
   Milliseconds warning_limit() const { return warning_delay + slack_; }
   Milliseconds failure_limit() const { return heartbeat_timeout_ + slack_; }

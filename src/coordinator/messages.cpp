@@ -23,7 +23,12 @@ std::chrono::milliseconds timeout_from(BodyReader& reader) {
 std::string Hello::frame() const {
   BodyWriter body;
   body.put(wire_version).put(static_cast<std::int32_t>(member.rank)).put(static_cast<std::int32_t>(member.world_size));
-  body.text(member.node).text(member.version).put(key[0]).put(key[1]).put(events_seen);
+  body.text(member.node)
+      .text(member.version)
+      .put(static_cast<std::int32_t>(member.restart))
+      .put(key[0])
+      .put(key[1])
+      .put(events_seen);
   body.put(static_cast<std::int64_t>(heartbeat_timeout.count()));
   body.put(static_cast<std::int64_t>(deadlock_timeout.count()));
   return body.frame(MessageType::hello);
@@ -42,6 +47,7 @@ Hello Hello::from_body(std::string_view body) {
     hello.has_known_format = false;
     return hello;
   }
+  hello.member.restart = reader.get<std::int32_t>();
   hello.key = {reader.get<std::uint64_t>(), reader.get<std::uint64_t>()};
   hello.events_seen = reader.get<std::uint64_t>();
   hello.heartbeat_timeout = timeout_from(reader);

@@ -68,11 +68,6 @@ void check(const LaunchOptions& options) {
   if (options.max_restarts < 0) {
     throw UsageError("--max-restarts " + text(options.max_restarts) + ": it must be at least 0");
   }
-  if (options.max_restarts > 0 && options.num_nodes > 1 && !options.restart_count) {
-    throw UsageError("--max-restarts with --nnodes " + text(options.num_nodes) +
-                     ": a launcher cannot restart the ranks of other nodes; leave it out, and let the scheduler start "
-                     "the whole job again, or use --hostfile");
-  }
 }
 
 void create_log_dir(const std::filesystem::path& folder) {

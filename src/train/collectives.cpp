@@ -196,7 +196,7 @@ CountedSamples counted_samples(const LoaderPosition* position, std::int64_t rows
   if (position->uneven) {
     return {.error =
                 "ranks receive different numbers of batches in this loop, so the last calls would wait for ranks "
-                "without data: open join_uneven_inputs() around the loop, or leave even_batches on"};
+                "without data: leave even_batches on or, without LocalSGD, open join_uneven_inputs() around the loop"};
   }
   if (rows < 0) {
     return {.error = "a tensor without dimensions has no dimension of samples: use gather() or reduce()"};

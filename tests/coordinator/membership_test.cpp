@@ -62,7 +62,7 @@ TEST(Membership, AFirstRankWithAnotherWireFormatIsRefused) {
   frame.at(sizeof(FrameHeader)) = 77;  // the wire version
   const auto result = members.hello(Hello::from_body(frame.substr(sizeof(FrameHeader))), start);
   EXPECT_EQ(result.verdict, Verdict::refused);
-  EXPECT_THAT(result.why, HasSubstr("rank 2 has version 1 (wire format 77), the coordinator has wire format 1"));
+  EXPECT_THAT(result.why, HasSubstr("rank 2 has version 1 (wire format 77), the coordinator has wire format 2"));
   EXPECT_FALSE(members.has_begun());
 }
 
@@ -96,6 +96,38 @@ TEST(Membership, ANewProcessOfARankThatHasLeftComesAgainLater) {
   EXPECT_TRUE(members.leave(1));
   EXPECT_EQ(members.hello(hello(1, 2), start).verdict, Verdict::not_yet);
   EXPECT_EQ(members.hello(hello(1, 2, 3), start).verdict, Verdict::not_yet) << "also with another world size";
+}
+
+Hello of_attempt(int restart, int rank, std::uint64_t key) {
+  auto later = hello(rank, key);
+  later.member.restart = restart;
+  return later;
+}
+
+TEST(Membership, ALaterAttemptWaitsForTheEndOfAnEarlierOne) {
+  Membership members(4, timeout);
+  for (int rank = 0; rank < 3; ++rank) members.hello(of_attempt(1, rank, 1), start);
+  const Member absent = of_attempt(2, 3, 2).member;
+  EXPECT_TRUE(members.replaces_absent(absent));
+  EXPECT_FALSE(members.replaces_absent(of_attempt(1, 3, 2).member)) << "the awaited process";
+  EXPECT_FALSE(members.replaces_absent(of_attempt(2, 2, 2).member)) << "a present rank may belong to another job";
+  EXPECT_FALSE(members.replaces_absent(of_attempt(2, 4, 2).member));
+  auto other_job = absent;
+  other_job.world_size = 5;
+  EXPECT_FALSE(members.replaces_absent(other_job));
+  EXPECT_EQ(members.hello(of_attempt(2, 2, 2), start).verdict, Verdict::not_yet);
+  members.process_exited(3);
+  EXPECT_EQ(members.hello(of_attempt(2, 3, 2), start).verdict, Verdict::not_yet);
+  EXPECT_FALSE(members.replaces_absent(absent)) << "the failure is known";
+}
+
+TEST(Membership, AnEarlierAttemptIsRefusedAndEndsNothing) {
+  Membership members(4, timeout);
+  members.hello(of_attempt(1, 0, 1), start);
+  const auto result = members.hello(of_attempt(0, 1, 1), start);
+  EXPECT_EQ(result.verdict, Verdict::refused);
+  EXPECT_EQ(result.why, "rank 0 has been restarted after a failure (restart 1), and rank 1 belongs to restart 0");
+  EXPECT_EQ(members.hello(of_attempt(1, 1, 1), start).verdict, Verdict::accepted);
 }
 
 TEST(Membership, AResetIsAnExitUnlessTheClientComesBack) {

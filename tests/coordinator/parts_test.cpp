@@ -92,6 +92,28 @@ TEST(Frames, RandomBodiesDoNotHarmTheJob) {
   EXPECT_EQ(header.tag, 99U);
 }
 
+TEST(JobState, ALaterAttemptOfAnAbsentRankTellsTheOthersThatItsProcessHasEnded) {
+  std::vector<FailedRanks> told;
+  JobState job({.world_size = 2, .heartbeat_timeout = milliseconds(1000)}, [&](int rank, std::string_view frame) {
+    FrameHeader header;
+    std::memcpy(&header, frame.data(), sizeof(header));
+    if (rank == 0 && header.message() == MessageType::failed) told.push_back(failed_ranks_from(frame.substr(16)));
+  });
+  const Time now = Time() + std::chrono::hours(1);
+  const Hello first{.member = {.rank = 0, .world_size = 2}, .key = {1, 1}};
+  ASSERT_EQ(job.hello(first, now).verdict, Membership::Verdict::accepted);
+  job.welcome(first);
+  const Hello restarted = Hello::from_body(
+      Hello{.member = {.rank = 1, .world_size = 2, .restart = 1}, .key = {1, 2}}.frame().substr(sizeof(FrameHeader)));
+  for (int trial = 0; trial < 2; ++trial) {
+    EXPECT_EQ(job.hello(restarted, now).verdict, Membership::Verdict::not_yet);
+    job.send_events();
+  }
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_THAT(told[0].ranks, ElementsAre(1));
+  EXPECT_EQ(told[0].cause, Cause::exited);
+}
+
 TEST(ClientRequests, ARequestThatWaitsForKeysKeepsNoAnswersToOthers) {
   std::promise<void> has_begun;
   ClientRequests requests([&, calls = 0]() mutable {

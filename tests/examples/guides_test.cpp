@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <numbers>
+#include <optional>
 #include <regex>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "checkpoint/python.h"
 #include "data/data_files.h"
 #include "examples/programs.h"
+#include "launch/tutti_process.h"
 #include "support/temporary_folder.h"
 #include "tutti/checkpoint/safetensors.h"
 #include "tutti/optim/schedules.h"
@@ -129,6 +131,36 @@ TEST(Guides, SeveralMachinesSurvivesAKilledRank) {
   EXPECT_NE(disturbed.output.find("rank 1 failed"), std::string::npos) << disturbed.output;
   EXPECT_NE(from_last("digest ", undisturbed.output), "");
   EXPECT_EQ(from_last("digest ", disturbed.output), from_last("digest ", undisturbed.output));
+}
+
+// On two nodes of one rank, each with its own launcher. Each rank runs `before` in a shell, then the program.
+std::string run_with_a_launcher_on_each_node(const std::string& before, const std::string& arguments) {
+  const std::string script = before + "; exec " GUIDE_PROGRAMS "guide_several_machines " + arguments;
+  std::optional<TuttiProcess> node_1;
+  const auto node_0 = run_with_a_free_port([&](const std::string& port) {
+    std::vector<std::string> options{"--max-restarts", "1",  "--nnodes",    "2", "--master-addr", "127.0.0.1",
+                                     "--master-port",  port, "--node-rank", "1"};
+    node_1.emplace(launch_script(1, script, options));
+    options.back() = "0";
+    return launch_script(1, script, options);
+  });
+  const auto ended = node_1->wait();
+  const std::string output = node_0.second.out + node_0.second.err + ended.out + ended.err;
+  EXPECT_EQ(node_0.second.exit_code, 0) << output;
+  EXPECT_EQ(ended.exit_code, 0) << output;
+  return output;
+}
+
+TEST(Guides, SeveralMachinesRestartWithALauncherOnEachNode) {
+  const TemporaryFolder whole, torn, late;
+  const auto undisturbed = run_with_a_launcher_on_each_node(":", whole.path().string());
+  const auto disturbed = run_with_a_launcher_on_each_node(":", torn.path().string() + " 30");
+  EXPECT_NE(disturbed.find("goes on after step 20"), std::string::npos) << disturbed;
+  const auto absent =
+      run_with_a_launcher_on_each_node("[ $RANK$TORCHELASTIC_RESTART_COUNT = 10 ] && exit 3", late.path().string());
+  EXPECT_NE(absent.find("rank 0 failed first"), std::string::npos) << absent;
+  EXPECT_EQ(from_last("digest ", disturbed), from_last("digest ", undisturbed));
+  EXPECT_EQ(from_last("digest ", absent), from_last("digest ", undisturbed));
 }
 
 TEST(Guides, FromAcceleratesRecipesWork) {

@@ -30,7 +30,8 @@ struct LaunchOptions {
   /// their own errors and to exit.
   std::chrono::milliseconds grace = std::chrono::seconds(5);
   /// How many times all ranks are restarted after one failed, as in torchrun. A program that writes checkpoints resumes
-  /// from the last one. Several nodes only with launch_on_hosts().
+  /// from the last one. With a launcher on each node, each restarts the ranks of its node, whose errors make the others
+  /// do the same: give all the same number.
   int max_restarts = 0;
   /// The restart that the ranks belong to. If set, launch() restarts none. Set by launch_on_hosts(), which does.
   std::optional<int> restart_count = std::nullopt;
@@ -52,10 +53,10 @@ struct LaunchOptions {
 /// outlives the call.
 ///
 /// With max_restarts, each attempt has its own coordinator, and TORCHELASTIC_RESTART_COUNT counts the attempts. The
-/// last one determines the result. These signals, and exit codes 126 and 127 (a program that cannot be run) are not
-/// followed by a restart.
+/// last one determines the result. Ranks of a later attempt wait until those of the earlier one have ended, on all
+/// nodes. These signals, and exit codes 126 and 127 (a program that cannot be run) are not followed by a restart.
 ///
-/// Throws UsageError for invalid options: no ranks, no such program, a port in use, restarts with several nodes.
+/// Throws UsageError for invalid options: no ranks, no such program, a port in use.
 int launch(const LaunchOptions& options);
 
 }  // namespace tutti

@@ -161,7 +161,8 @@ Rendezvous open_rendezvous(const Environment& environment, const JobSecretPtr& s
   const coordinator::Member member{.rank = environment.rank,
                                    .world_size = environment.world_size,
                                    .node = std::to_string(environment.node_rank),
-                                   .version = TUTTI_VERSION};
+                                   .version = TUTTI_VERSION,
+                                   .restart = environment.restart_count};
   const std::string attempt = "tutti/" + std::to_string(environment.restart_count) + "/";
   const std::string name = environment.master_addr + " " + std::to_string(environment.master_port) + " " + attempt +
                            std::to_string(environment.rank);
