@@ -165,7 +165,7 @@ CheckpointInfo Accelerator::State::load(const std::filesystem::path& folder) {
     left_out = parts.match(saved.shared, folder.string());
     for (const std::string& name : left_out) {
       // A loader ends with the scope in which it was made, for example an evaluation's.
-      if (name == "loader" || name.starts_with("loader_")) continue;
+      if (name == "loader" || name.starts_with("loader_") || SavedParts::is_callback(name)) continue;
       throw CheckpointError(folder.string() + " holds '" + name +
                             "', which this program has not prepared or registered: prepare and register the objects "
                             "that were saved. A program without training reads the model alone: "
@@ -241,6 +241,11 @@ CheckpointInfo Accelerator::State::load(const std::filesystem::path& folder) {
   if (!is_main_process()) return saved.info;
   if (stands_in(folder, checkpoints_folder())) run = saved.info.run;
   for (const std::string& name : left_out) {
+    if (SavedParts::is_callback(name)) {
+      logger.warning(folder.string() + " holds '" + name +
+                     "', the state of a callback that this program does not have; the state is left out");
+      continue;
+    }
     const StateDict& loader = saved.shared.at(name);
     const bool within_an_epoch =
         loader.contains("segments.batches") && !loader.get<std::vector<std::int64_t>>("segments.batches").empty();
@@ -254,6 +259,10 @@ CheckpointInfo Accelerator::State::load(const std::filesystem::path& folder) {
   }
   for (const SavedParts::Part& part : parts.all) {
     if (part.saved_name || part.evaluation) continue;
+    if (SavedParts::is_callback(part.name)) {
+      logger.warning(folder.string() + " holds no '" + part.name + "': the callback begins without a saved state");
+      continue;
+    }
     logger.warning(folder.string() + " holds no position of '" + part.name +
                    "', a loader that this program has in addition to the saved ones; its position is unchanged");
   }

@@ -101,12 +101,15 @@ bool is_additional(const std::string& identity, const std::vector<std::string>& 
 std::string remedy_for(const std::string& name, const std::string& kind) {
   if (kind == "local_sgd") return "create LocalSGD after load_state()";
   if (name == "scaler") return "train without fp16, as the saved run did";
-  if (name.starts_with("object_callback_")) return "leave the callback out of the Trainer";
   if (kind == loader_kind) return "create the loader after load_state()";
   return (kind.empty() ? "register" : "prepare") + std::string(" it after load_state()");
 }
 
 }  // namespace
+
+bool Accelerator::State::SavedParts::is_callback(const std::string& part) {
+  return part.starts_with("object_callback_");
+}
 
 std::string Accelerator::State::SavedParts::window_part(std::size_t number) {
   return "window_" + std::to_string(number);
@@ -169,7 +172,7 @@ std::vector<std::string> Accelerator::State::SavedParts::match(const std::map<st
   for (const Part& part : all) {
     if (part.saved_name) {
       used.insert(*part.saved_name);
-    } else if (!additional.contains(&part)) {
+    } else if (!additional.contains(&part) && !is_callback(part.name)) {
       throw CheckpointError(folder + " has no '" + part.name +
                             "', which this program has in addition to what was saved: " +
                             remedy_for(part.name, part.kind) + ", or start without the checkpoint");

@@ -46,13 +46,15 @@ struct Accelerator::State::SavedParts {
   /// The identities of all parts, as a part of their own.
   StateDict identities() const;
   /// Determines which parts of a checkpoint are loaded into which objects. Returns the names of the parts that no
-  /// object uses. Throws CheckpointError if an object has no saved part, other than a loader that is certain not to be
-  /// one of the saved loaders.
+  /// object uses. Throws CheckpointError if an object has no saved part, other than a callback of a Trainer, or a
+  /// loader that is certain not to be one of the saved loaders.
   std::vector<std::string> match(const std::map<std::string, StateDict>& shared, const std::string& folder);
   /// Does the same for the windows, after match(), and puts their counts in `shared` in the order of this program.
   /// Throws CheckpointError if their numbers differ.
   void match_windows(std::map<std::string, StateDict>& shared);
 
+  /// True for the part of a Trainer's callback. A resumed run may have other callbacks than the saved one.
+  static bool is_callback(const std::string& part);
   static std::string window_part(std::size_t number);
   /// Name of the shared part with the gradients that a step has used.
   static std::string gradients_part(std::size_t number);
