@@ -103,7 +103,7 @@ int run_launch_command(const std::vector<std::string>& words) {
   std::string hostfile;
   HostLaunchOptions on_hosts;
   std::uint16_t master_port = 0;
-  double grace = std::chrono::duration<double>(options.grace).count();
+  double grace = 0;
 
   CLI::App app("Starts a program as N ranks on this node, watches them, and ends them all when one fails.");
   app.name("tutti launch");
@@ -145,10 +145,10 @@ int run_launch_command(const std::vector<std::string>& words) {
       app.add_option("--coordinator-port", coordinator_port)->check(CLI::Range(1, 65535))->group("");
   app.add_flag("--end-with-stdin", options.end_with_stdin)->group("");
   app.add_option("--restart-count", options.restart_count)->check(CLI::NonNegativeNumber)->group("");
-  app.add_option("--grace", grace,
-                 "Seconds that ranks get to end by themselves, before SIGTERM and again before SIGKILL")
-      ->capture_default_str()
-      ->check(CLI::Range(0.0, max_grace_seconds));
+  auto* grace_option = app.add_option("--grace", grace,
+                                      "Seconds that ranks get to end: after a failure before SIGTERM and again before "
+                                      "SIGKILL [5], after a signal to tutti before SIGKILL [30]")
+                           ->check(CLI::Range(0.0, max_grace_seconds));
 
   if (!parse_command_line(app, option_words, "[OPTIONS] -- PROGRAM [ARGUMENTS...]")) return 0;
   if (all_ranks_option->count() > 0) {
@@ -167,7 +167,7 @@ int run_launch_command(const std::vector<std::string>& words) {
   if (port_option->count() > 0) options.master_port = master_port;
   if (coordinator_option->count() > 0) options.coordinator_port = coordinator_port;
   if (log_option->count() > 0) options.log_dir = log_dir;
-  options.grace = std::chrono::milliseconds(std::llround(grace * 1000));
+  if (grace_option->count() > 0) options.grace = std::chrono::milliseconds(std::llround(grace * 1000));
   if (hostfile_option->count() > 0) {
     if (nodes_option->count() + node_option->count() > 0) {
       throw UsageError("--nnodes and --node-rank follow from --hostfile: leave them out");

@@ -62,7 +62,7 @@ void check(const LaunchOptions& options) {
         "on every node");
   }
   if (options.master_port == 0) throw UsageError("--master-port 0: choose a port from 1 to 65535, or none");
-  if (options.grace.count() < 0 || options.grace > max_grace) {
+  if (options.grace && (options.grace->count() < 0 || *options.grace > max_grace)) {
     throw UsageError("--grace must be 0 to " + text(static_cast<int>(max_grace.count())) + " seconds");
   }
   if (options.max_restarts < 0) {

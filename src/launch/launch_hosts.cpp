@@ -186,7 +186,7 @@ LaunchOptions job_of(const HostLaunchOptions& options) {
   if (options.hosts.empty()) throw UsageError("the list of hosts is empty: name at least one host");
   if (job.command.empty()) throw UsageError("no program to start: give one after --");
   if (job.max_restarts < 0) throw UsageError("--max-restarts must not be negative");
-  if (job.grace.count() < 0) throw UsageError("--grace must not be negative");
+  if (job.grace && job.grace->count() < 0) throw UsageError("--grace must not be negative");
   job.num_nodes = static_cast<int>(options.hosts.size());
   job.node_rank = 0;
   job.ranks_per_node = options.hosts.front().slots;

@@ -1,5 +1,6 @@
 #include "launch/launch_report.h"
 
+#include <signal.h>
 #include <string.h>
 
 #include <algorithm>
@@ -39,6 +40,19 @@ ProcessEnd end_of(RankProcess& process, int ranks_per_process, const std::set<in
 
 std::string describe_status(const RankProcess& rank) {
   return (rank.was_stopped() ? "it was stopped (SIGSTOP or Ctrl+Z), then " : "") + rank.exit_status()->describe();
+}
+
+/// The end of a job that a signal to the launcher stopped.
+std::string describe_interruption(int signal, const std::deque<RankProcess>& ranks) {
+  std::vector<int> killed;
+  for (const auto& rank : ranks) {
+    if (rank.ended_by_launcher() && rank.exit_status()->signal == SIGKILL) killed.push_back(rank.rank());
+  }
+  const std::string how = killed.empty() ? "all ranks have ended"
+                                         : describe_rank_ranges(killed) +
+                                               " did not end and had to be killed: --grace "
+                                               "sets how long ranks may take";
+  return describe_stop(signal) + "; " + how + "\n";
 }
 
 std::string failed_after(const RankProcess& first, const std::deque<RankProcess>& ranks) {
@@ -121,9 +135,7 @@ std::string describe_stop(int signal) {
 
 std::string describe_end(const Supervisor::Result& result, const JobFailure& failure,
                          const std::deque<RankProcess>& ranks, const LaunchOptions& options) {
-  if (result.interrupted_by) {
-    return describe_stop(*result.interrupted_by) + "; all ranks have ended\n";
-  }
+  if (result.interrupted_by) return describe_interruption(*result.interrupted_by, ranks);
   if (failure.first == nullptr) return "";
   auto& failed = *failure.first;
   const auto rank = std::to_string(failed.rank());

@@ -67,8 +67,8 @@ std::string remote_script(const LaunchOptions& job, int node, const std::string&
   // The login on the host may set a secret file, but only one of the two variables may be set.
   if (variables.contains(secret_variable)) script << "unset " << secret_file_variable << '\n';
   script << "exec " << shell_quoted(tutti) << " launch --nnodes " << job.num_nodes << " --node-rank " << node << " -n "
-         << job.ranks_per_node << " --master-addr " << shell_quoted(job.master_addr) << " --grace "
-         << static_cast<double>(job.grace.count()) / 1000 << " --end-with-stdin";
+         << job.ranks_per_node << " --master-addr " << shell_quoted(job.master_addr) << " --end-with-stdin";
+  if (job.grace) script << " --grace " << static_cast<double>(job.grace->count()) / 1000;
   if (job.master_port) {
     script << " --master-port " << *job.master_port;
     if (job.coordinator_port) script << " --coordinator-port " << *job.coordinator_port;

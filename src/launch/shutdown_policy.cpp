@@ -33,7 +33,8 @@ std::optional<int> ShutdownPolicy::on_time(Clock::time_point now) {
 
 void ShutdownPolicy::enter(Stage stage, Clock::time_point now) {
   stage_ = stage;
-  deadline_ = stage == Stage::killed ? std::nullopt : std::optional(now + grace_);
+  deadline_ = stage == Stage::killed ? std::nullopt
+                                     : std::optional(now + (interrupted_ ? after_interruption_ : after_failure_));
 }
 
 }  // namespace tutti

@@ -10,7 +10,15 @@ class ShutdownPolicy {
  public:
   using Clock = std::chrono::steady_clock;
 
-  explicit ShutdownPolicy(std::chrono::milliseconds grace) : grace_(grace) {}
+  /// After a failure the other ranks only have errors to report. After an interruption they may have a step to end and
+  /// a checkpoint to save.
+  static constexpr std::chrono::seconds grace_after_failure{5};
+  static constexpr std::chrono::seconds grace_after_interruption{30};
+
+  /// `grace`: replaces both times above.
+  explicit ShutdownPolicy(std::optional<std::chrono::milliseconds> grace)
+      : after_failure_(grace.value_or(grace_after_failure)),
+        after_interruption_(grace.value_or(grace_after_interruption)) {}
 
   /// A rank failed. The other ranks get the grace time to detect it and to throw their own errors.
   void on_rank_failed(Clock::time_point now);
@@ -30,7 +38,8 @@ class ShutdownPolicy {
 
   void enter(Stage stage, Clock::time_point now);
 
-  std::chrono::milliseconds grace_;
+  std::chrono::milliseconds after_failure_;
+  std::chrono::milliseconds after_interruption_;
   Stage stage_ = Stage::running;
   bool interrupted_ = false;
   std::optional<Clock::time_point> deadline_;

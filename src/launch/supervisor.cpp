@@ -27,7 +27,7 @@ void check_result(int result, const char* what) {
 }  // namespace
 
 Supervisor::Supervisor(std::deque<RankProcess>& ranks, SignalEvents& signals, std::vector<Sink*> sinks,
-                       std::chrono::milliseconds grace, std::function<void(int)> on_exit)
+                       std::optional<std::chrono::milliseconds> grace, std::function<void(int)> on_exit)
     : ranks_(ranks),
       signals_(signals),
       sinks_(std::move(sinks)),

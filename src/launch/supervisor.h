@@ -30,8 +30,8 @@ class Supervisor {
 
   /// Calls `on_exit` when a rank has exited.
   Supervisor(
-      std::deque<RankProcess>& ranks, SignalEvents& signals, std::vector<Sink*> sinks, std::chrono::milliseconds grace,
-      std::function<void(int rank)> on_exit = [](int) {});
+      std::deque<RankProcess>& ranks, SignalEvents& signals, std::vector<Sink*> sinks,
+      std::optional<std::chrono::milliseconds> grace, std::function<void(int rank)> on_exit = [](int) {});
 
   Result run();
 

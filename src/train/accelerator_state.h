@@ -112,6 +112,8 @@ struct Accelerator::State {
   /// Loads the checkpoint `folder` on all ranks, or changes nothing. Throws checkpoint::DamagedCheckpointError on
   /// all ranks if it is not whole, and CheckpointError if it does not fit the program.
   CheckpointInfo load(const std::filesystem::path& folder);
+  /// Throws UsageError on the main process if there are trackers that no run has started. `caller`: "log".
+  void require_tracked_run(const char* caller) const;
   std::filesystem::path checkpoints_folder() const { return project.project_dir / "checkpoints"; }
   /// Throws UsageError on all ranks if the newest checkpoint in the project's folder belongs to another run. `caller`
   /// and `remedy` are parts of the message.
@@ -163,11 +165,20 @@ struct Accelerator::State {
   std::unique_ptr<CheckpointWriter> writer;
   /// On the main process: the run of the checkpoints. Unset until a checkpoint is saved or loaded.
   std::optional<std::string> run;
+  bool has_trained = false;  ///< a Trainer's run in the project's folder has ended
+  std::weak_ptr<const void> last_trainer;
   std::optional<Communicator> buffer_communicator;  // since a prepared model has buffers
   std::vector<std::unique_ptr<Tracker>> trackers;   // on the main process
   /// Those of `trackers` that write to the project's folder: one of each, however often runs start.
   Tracker* project_metrics = nullptr;
   Tracker* project_tensorboard = nullptr;
+  /// Set by init_trackers().
+  struct TrackedRun {
+    std::string name;
+    Hyperparameters hyperparameters;
+    std::int64_t step = 0;
+  };
+  std::optional<TrackedRun> tracked_run;
 };
 
 }  // namespace tutti

@@ -2,29 +2,42 @@
 #include <utility>
 
 #include "train/accelerator_state.h"
+#include "tutti/core/error.h"
 #include "tutti/tracking/jsonl_tracker.h"
 
 namespace tutti {
 
 void Accelerator::add_tracker(std::unique_ptr<Tracker> tracker) {
-  if (is_main_process()) state_->trackers.push_back(std::move(tracker));
+  if (!is_main_process()) return;
+  if (const auto& run = state_->tracked_run) tracker->start(run->name, run->hyperparameters, run->step);
+  state_->trackers.push_back(std::move(tracker));
 }
 
 void Accelerator::init_trackers(const std::string& run, const Hyperparameters& hyperparameters, std::int64_t step) {
   if (!state_->project.project_dir.empty() && is_main_process() && state_->project_metrics == nullptr) {
     auto tracker = std::make_unique<JsonlTracker>(state_->project.project_dir / "metrics.jsonl");
     state_->project_metrics = tracker.get();
-    add_tracker(std::move(tracker));
+    state_->trackers.push_back(std::move(tracker));
   }
+  state_->tracked_run = {.name = run, .hyperparameters = hyperparameters, .step = step};
   for (const auto& tracker : state_->trackers) tracker->start(run, hyperparameters, step);
 }
 
 void Accelerator::log(const Scalars& scalars, std::int64_t step) {
+  state_->require_tracked_run("log");
   for (const auto& tracker : state_->trackers) tracker->log(step, scalars);
 }
 
 void Accelerator::log_text(const std::string& name, const std::string& text, std::int64_t step) {
+  state_->require_tracked_run("log_text");
   for (const auto& tracker : state_->trackers) tracker->log_text(step, name, text);
+}
+
+void Accelerator::State::require_tracked_run(const char* caller) const {
+  const bool has_trackers = !trackers.empty() || !project.project_dir.empty();
+  if (tracked_run || !has_trackers || !is_main_process()) return;
+  throw UsageError(std::string(caller) +
+                   "() before init_trackers(): the values would be lost. Call init_trackers() first");
 }
 
 }  // namespace tutti

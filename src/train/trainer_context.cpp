@@ -3,21 +3,29 @@
 #include <ATen/core/grad_mode.h>
 
 #include <array>
+#include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <limits>
 #include <utility>
 
+#include "checkpoint/agreement.h"
+#include "tracking/printed.h"
 #include "train/accelerator_state.h"
 #include "train/callbacks/metric.h"
+#include "train/project_lock.h"
 #include "train/same_results.h"
 #include "train/stop_signal.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/internal_call.h"
+#include "tutti/detail/train/objects.h"
 #include "tutti/tracking/tensorboard_tracker.h"
 
 namespace tutti {
 
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 void check(const TrainerOptions& options, const Accelerator& accelerator) {
   const auto refuse = [](const std::string& why) { throw UsageError("Trainer: " + why); };
@@ -45,6 +53,19 @@ void check(const TrainerOptions& options, const Accelerator& accelerator) {
 bool due(std::int64_t step, std::int64_t every) {
   return every > 0 && step % every == 0;
 }
+
+/// Leaves its lifetime out of the time since `began`.
+class PausedClock {
+ public:
+  explicit PausedClock(Clock::time_point& began) : began_(began) {}
+  ~PausedClock() { began_ += Clock::now() - paused_at_; }
+  PausedClock(const PausedClock&) = delete;
+  PausedClock& operator=(const PausedClock&) = delete;
+
+ private:
+  Clock::time_point& began_;
+  const Clock::time_point paused_at_ = Clock::now();
+};
 
 /// Sets a model to evaluation mode until destruction.
 class EvaluationMode {
@@ -101,6 +122,44 @@ void TrainerContext::add_callback(std::shared_ptr<Callback> callback) {
   callbacks_.push_back(std::move(callback));
 }
 
+/// Options that differ would make ranks wait for one another in different calls.
+void TrainerContext::require_same_options() const {
+  const Scalars own{{"max_epochs", static_cast<double>(options_.max_epochs.value_or(-1))},
+                    {"max_steps", static_cast<double>(options_.max_steps.value_or(-1))},
+                    {"log_every", static_cast<double>(options_.log_every)},
+                    {"evaluate_every", static_cast<double>(options_.evaluate_every)},
+                    {"save_every", static_cast<double>(options_.save_every)},
+                    {"resume", options_.resume ? 1.0 : 0.0}};
+  const auto of_ranks =
+      accelerator_.communicator().all_gather_object(pack(own), comm::internal_call("options of the Trainer"));
+  for (std::size_t rank = 1; rank < of_ranks.size(); ++rank) {
+    const auto there = unpack<Scalars>(of_ranks[rank]);
+    const auto first = unpack<Scalars>(of_ranks[0]);
+    for (std::size_t place = 0; place < own.size(); ++place) {
+      if (first[place] == there[place]) continue;
+      throw MismatchError("TrainerOptions::" + own[place].first + " is " + printed("%g", first[place].second) +
+                          " on rank 0 and " + printed("%g", there[place].second) + " on rank " + std::to_string(rank) +
+                          ": pass the same options on all ranks (-1: unset)");
+    }
+  }
+}
+
+void TrainerContext::take_project() {
+  const auto& folder = accelerator_.project().project_dir;
+  if (folder.empty()) return;
+  auto& state = *accelerator_.state_;
+  if (state.has_trained && state.last_trainer.lock() != progress_) {
+    throw UsageError(
+        "Trainer: another Trainer has trained in " + folder.string() +
+        ", and a resumed run could not tell their checkpoints and metrics apart: create an Accelerator with "
+        "another project_dir for each Trainer");
+  }
+  checkpoint::on_all_ranks(state.prepare_communicator, "project folder", [&] {
+    if (accelerator_.is_main_process()) project_lock_ = std::make_unique<ProjectLock>(folder);
+    return std::string();
+  });
+}
+
 bool TrainerContext::done() const {
   return stop_requested_ || signal_received_ || (options_.max_steps && global_step() >= *options_.max_steps) ||
          (options_.max_epochs && epoch() >= *options_.max_epochs);
@@ -113,6 +172,8 @@ void TrainerContext::begin_fit(std::optional<std::int64_t> batches_per_epoch) {
   batches_per_epoch_ = batches_per_epoch;
   stop_requested_ = signal_received_ = last_step_ = false;
   stop_reason_.clear();
+  require_same_options();
+  take_project();
   if (options_.resume) {
     accelerator_.load_latest_state({});
   } else if (!accelerator_.project().project_dir.empty()) {
@@ -126,7 +187,10 @@ void TrainerContext::begin_fit(std::optional<std::int64_t> batches_per_epoch) {
     tensorboard = tracker.get();
     accelerator_.add_tracker(std::move(tracker));
   }
-  accelerator_.init_trackers(options_.run_name, options_.hyperparameters, global_step());
+  const auto& tracked = accelerator_.state_->tracked_run;  // perhaps by the program
+  if (!tracked || tracked->step != global_step() || !options_.hyperparameters.empty()) {
+    accelerator_.init_trackers(options_.run_name, options_.hyperparameters, global_step());
+  }
   if (options_.progress_bar && accelerator_.is_main_process()) {
     bar_ = std::make_unique<ProgressBar>(
         ProgressBarOptions{.total = options_.max_steps.value_or(0), .start = global_step()});
@@ -137,11 +201,19 @@ void TrainerContext::begin_fit(std::optional<std::int64_t> batches_per_epoch) {
   clock_.take();
 }
 
+TrainerContext::FitScope::~FitScope() {
+  trainer_.bar_.reset();
+  trainer_.signal_.reset();
+  trainer_.project_lock_.reset();
+}
+
 StopReason TrainerContext::end_fit() {
   finish();
   accelerator_.wait_for_checkpoint();
   bar_.reset();
   signal_.reset();
+  accelerator_.state_->has_trained = true;
+  accelerator_.state_->last_trainer = progress_;
   const StopReason reason = signal_received_  ? StopReason::signal
                             : stop_requested_ ? StopReason::callback
                                               : StopReason::finished;
@@ -184,6 +256,7 @@ void TrainerContext::optimizer_step(double batches_read) {
   });
   reduce_metrics(batches_read);
   trigger(&Callback::on_optimizer_step_start);
+  metrics_.learning_rate = optimizer_.learning_rate();  // which a callback may have set
   clock_.measure(Stage::optimizer, [&] {
     optimizer_.step(CallSite{});
     schedule_.step();
@@ -231,6 +304,7 @@ void TrainerContext::finish() {
 Scalars TrainerContext::evaluate(const CallSite& where) {
   const CallSiteScope here(where);
   if (!evaluation_) throw UsageError("Trainer: evaluate() without set_evaluation(): set the evaluation function first");
+  const PausedClock paused(step_began_);
   try {
     trigger(&Callback::on_evaluate_start);
     Scalars results;
@@ -255,6 +329,7 @@ Scalars TrainerContext::evaluate(const CallSite& where) {
 
 std::filesystem::path TrainerContext::save_checkpoint(const CallSite& where) {
   const CallSiteScope here(where);
+  const PausedClock paused(step_began_);
   trigger(&Callback::on_checkpoint_start);
   SaveStateOptions save{.asynchronous = options_.asynchronous_checkpoints};
   for (const auto& [name, value] : last_evaluation_) {

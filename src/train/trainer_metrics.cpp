@@ -134,7 +134,7 @@ void TrainerContext::log_metrics() {
 
 void TrainerContext::log(Scalars scalars) {
   trigger(&Callback::on_log_start, scalars);
-  accelerator_.log(scalars, global_step());
+  if (accelerator_.state_->tracked_run) accelerator_.log(scalars, global_step());
   trigger(&Callback::on_log_end, scalars);
 }
 

@@ -61,8 +61,10 @@ TEST(RemoteScript, PassesVariablesExceptThoseOfALogin) {
                                     {{"HOME", "/root"}, {"SSH_TTY", "x"}, {"BASH_FUNC_f%%", "x"}, {"DATA", "a'b"}});
   EXPECT_EQ(script,
             "cd '/some where' || exit 1\nexport DATA='a'\\''b'\n"
-            "exec '/bin/tutti' launch --nnodes 3 --node-rank 1 -n 2 --master-addr 'a' --grace 5 --end-with-stdin "
+            "exec '/bin/tutti' launch --nnodes 3 --node-rank 1 -n 2 --master-addr 'a' --end-with-stdin "
             "--master-port 77 -- './p' 'x y'\n");
+  job.grace = std::chrono::milliseconds(1500);
+  EXPECT_TRUE(contains(remote_script(job, 1, "t", "/", {}), " --grace 1.5 "));
   job.coordinator_port = 88;
   EXPECT_TRUE(contains(remote_script(job, 1, "t", "/", {}), " --master-port 77 --coordinator-port 88 --"));
   job.max_restarts = 2;

@@ -47,6 +47,14 @@ TEST(ShutdownPolicy, ForwardsAnInterruptionAtOnceThenKills) {
   }
 }
 
+TEST(ShutdownPolicy, AnInterruptionLeavesTimeForACheckpoint) {
+  ShutdownPolicy policy(std::nullopt);
+  policy.on_rank_failed(start);
+  EXPECT_EQ(policy.deadline(), start + std::chrono::seconds(5));
+  policy.on_interrupt(SIGTERM, start);
+  EXPECT_EQ(policy.deadline(), start + std::chrono::seconds(30));
+}
+
 TEST(ShutdownPolicy, ForwardsAHangupAndAQuitAsSigterm) {
   for (const int signal : {SIGHUP, SIGQUIT}) {
     ShutdownPolicy policy(grace);

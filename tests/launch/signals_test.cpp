@@ -69,7 +69,10 @@ TEST(LaunchSignals, KillsAfterTheGraceTimeOfAnInterruption) {
   TuttiProcess process(launch_script(1, "trap '' TERM; echo ready; sleep 1000", short_grace));
   process.wait_for_line("ready");
   process.send(SIGTERM);
-  EXPECT_EQ(process.wait().exit_code, 128 + SIGKILL);
+  const auto done = process.wait();
+  EXPECT_EQ(done.exit_code, 128 + SIGKILL);
+  EXPECT_TRUE(contains(done.err, "stopped by SIGTERM; rank 0 did not end and had to be killed: --grace sets"))
+      << done.err;
 }
 
 // A signal that waits for the launcher when it begins to start ranks.

@@ -13,7 +13,6 @@
 #include "train/trainer_run.h"
 #include "tutti/core/error.h"
 #include "tutti/optim/schedules.h"
-#include "tutti/train/callbacks/early_stopping.h"
 #include "tutti/train/callbacks/ema.h"
 #include "tutti/train/callbacks/nan_guard.h"
 
@@ -199,41 +198,6 @@ const RankCase trainer_resumes("trainer_resumes", [](const Communicator& communi
 });
 TEST(Trainer, ARunInPiecesEndsLikeAWholeOne) {
   trainer_resumes.on_processes({1, 2});
-}
-
-const RankCase changes_callbacks("changes_callbacks", [](const Communicator& communicator) {
-  const TemporaryFolder scratch;
-  const std::string folder = communicator.broadcast_object(scratch.path().string());
-  const auto ema = std::make_shared<Ema>(EmaOptions{.decay = 0.9});
-  const auto patience = std::make_shared<EarlyStopping>(EarlyStoppingOptions{.patience = 1});
-  std::string said;
-  const auto run = [&](const std::shared_ptr<Callback>& callback, std::int64_t steps) {
-    TrainerRun one({.project = {.project_dir = folder}, .communicator = communicator},
-                   {.max_steps = steps, .evaluate_every = 1, .resume = true});
-    one.trainer.set_evaluation([&] { return Scalars{{"loss", static_cast<double>(one.trainer.global_step())}}; });
-    one.trainer.add_callback(callback);
-    testing::internal::CaptureStderr();
-    const StopReason reason = one.trainer.fit();
-    said = testing::internal::GetCapturedStderr();
-    EXPECT_EQ(one.trainer.global_step(), steps);
-    return reason;
-  };
-  EXPECT_EQ(run(ema, 2), StopReason::finished);
-  // Without the state of step 2, so the evaluation of step 3 is its first.
-  EXPECT_EQ(run(patience, 3), StopReason::finished);
-  const bool logs = communicator.rank() == 0;
-  EXPECT_EQ(said.find("holds no 'object_callback_early_stopping': the callback begins without") != std::string::npos,
-            logs)
-      << said;
-  EXPECT_EQ(said.find("holds 'object_callback_ema', the state of a callback that this program does not have") !=
-                std::string::npos,
-            logs)
-      << said;
-  EXPECT_EQ(run(patience, 4), StopReason::callback) << "the second, which is worse";
-  communicator.barrier().wait();
-});
-TEST(Trainer, AResumedRunMayHaveOtherCallbacks) {
-  changes_callbacks.on_processes({1, 2});
 }
 
 const RankCase stops_on_signal("stops_on_signal", [](const Communicator& communicator) {

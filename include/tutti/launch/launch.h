@@ -26,9 +26,10 @@ struct LaunchOptions {
   std::optional<std::uint16_t> coordinator_port = std::nullopt;
   /// If set, the output of each rank is also written to LOG_DIR/rank_R.log.
   std::optional<std::filesystem::path> log_dir = std::nullopt;
-  /// Time between the first failure and SIGTERM, and again between SIGTERM and SIGKILL. The other ranks use it to throw
-  /// their own errors and to exit.
-  std::chrono::milliseconds grace = std::chrono::seconds(5);
+  /// Time between the first failure and SIGTERM, and again between SIGTERM and SIGKILL, in which the other ranks throw
+  /// their own errors and exit; 5 s. Also the time between a signal to the launcher and SIGKILL, in which ranks end
+  /// their step and save a checkpoint; 30 s.
+  std::optional<std::chrono::milliseconds> grace = std::nullopt;
   /// How many times all ranks are restarted after one failed, as in torchrun. A program that writes checkpoints resumes
   /// from the last one. With a launcher on each node, each restarts the ranks of its node, whose errors make the others
   /// do the same: give all the same number.

@@ -186,13 +186,14 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   std::optional<CheckpointInfo> load_latest_state(const CallSite& where = CallSite::here());
 
   // Tracking, on the main process. The calls have no effect on the other ranks.
-  /// Adds a tracker for log(). Must be called before init_trackers().
+  /// Adds a tracker for log(). After init_trackers() it is started at once.
   void add_tracker(std::unique_ptr<Tracker> tracker);
   /// Starts the trackers. With a project folder DIR they include a JsonlTracker on DIR/metrics.jsonl. `step`: the step
   /// at which a resumed run continues.
   void init_trackers(const std::string& run, const Hyperparameters& hyperparameters = {}, std::int64_t step = 0);
   /// Writes `scalars` as values of optimizer step `step`. Steps may come in any order, for example epochs for some
-  /// names. Must be called after init_trackers(). Values are not averaged over ranks: call reduce() first.
+  /// names. Values are not averaged over ranks: call reduce() first. Throws UsageError before init_trackers() if there
+  /// is a tracker or a project folder.
   void log(const Scalars& scalars, std::int64_t step);
   /// Writes a text under `name`, such as a sample of the model.
   void log_text(const std::string& name, const std::string& text, std::int64_t step);

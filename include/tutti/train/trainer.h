@@ -55,6 +55,7 @@ class Trainer final : public TrainerContext {
   /// must call it.
   StopReason fit(const CallSite& where = CallSite::here()) {
     const CallSiteScope here(where);
+    const FitScope scope(*this);
     begin_fit(batches_per_epoch());
     trigger(&Callback::on_fit_start);
     while (!done()) {
@@ -106,7 +107,7 @@ class Trainer final : public TrainerContext {
     auto batch = clock_.measure(Stage::data, [&] { return loader_.begin(); });
     while (batch != loader_.end()) {
       train_a_step(*batch);
-      if (done()) {
+      if (accelerator_.sync_gradients() && done()) {
         finish();  // inside the loop, so that the loader's position is that of the last step
         return;
       }

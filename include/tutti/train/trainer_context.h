@@ -20,6 +20,7 @@
 
 namespace tutti {
 
+class ProjectLock;
 class StopSignal;
 
 /// The metrics of one optimizer step, updated by the Trainer at every optimizer step: see TrainerContext::metrics().
@@ -37,9 +38,10 @@ struct StepMetrics {
   std::optional<double> weight_norm{};
   double learning_rate = 0;       ///< of the step just taken, first parameter group
   bool step_was_skipped = false;  ///< gradients overflowed under fp16, so parameters are unchanged
-  double samples_per_second = 0;  ///< of all ranks together, since the previous step
-  double tokens_per_second = 0;   ///< of all ranks together; 0 unless TrainerFunctions::tokens is set
-  double seconds_waiting = 0;     ///< time that this rank waited for other ranks' gradients
+  /// Of all ranks together, since the previous step, without the time of evaluations and checkpoints.
+  double samples_per_second = 0;
+  double tokens_per_second = 0;  ///< of all ranks together; 0 unless TrainerFunctions::tokens is set
+  double seconds_waiting = 0;    ///< time that this rank waited for other ranks' gradients
 };
 
 /// The base of Trainer, passed to callbacks. Not thread safe. The compiler fills in `where`.
@@ -57,13 +59,13 @@ class TrainerContext {
   /// "eval/" to the names.
   void set_evaluation(std::function<Scalars()> evaluation) { evaluation_ = std::move(evaluation); }
 
-  /// Evaluates and logs the results. Every rank must call it. Throws MismatchError, on all ranks, if a result differs
-  /// between ranks.
+  /// Evaluates, and logs the results once fit() has begun. Every rank must call it. Throws MismatchError, on all ranks,
+  /// if a result differs between ranks.
   Scalars evaluate(const CallSite& where = CallSite::here());
   /// Saves a checkpoint and returns its folder. Every rank must call it, between steps.
   std::filesystem::path save_checkpoint(const CallSite& where = CallSite::here());
-  /// Ends the run after the current step. Every rank must call it in the same step. `reason`: shown when fit() ends,
-  /// for example "EarlyStopping: eval/loss has not improved".
+  /// Ends the run after the current optimizer step. Every rank must call it in the same step. `reason`: shown when
+  /// fit() ends, for example "EarlyStopping: eval/loss has not improved".
   void stop(std::string reason = {}) {
     stop_requested_ = true;
     if (stop_reason_.empty()) stop_reason_ = std::move(reason);
@@ -107,6 +109,18 @@ class TrainerContext {
     for (const auto& callback : callbacks_) ((*callback).*event)(*this, arguments...);
   }
 
+  /// Ends the signal handling, the progress bar and the lock of a run, also after an exception.
+  class FitScope {
+   public:
+    explicit FitScope(TrainerContext& trainer) : trainer_(trainer) {}
+    ~FitScope();
+    FitScope(const FitScope&) = delete;
+    FitScope& operator=(const FitScope&) = delete;
+
+   private:
+    TrainerContext& trainer_;
+  };
+
   /// nullopt: the number is unknown, and the logged epoch has no fraction.
   void begin_fit(std::optional<std::int64_t> batches_per_epoch);
   StopReason end_fit();
@@ -146,6 +160,10 @@ class TrainerContext {
     LateValue mean() const;
   };
 
+  /// Throws MismatchError on all ranks if the options differ that decide which calls ranks make.
+  void require_same_options() const;
+  /// Throws UsageError, on all ranks, if another run trains in the project's folder or another Trainer has.
+  void take_project();
   void reduce_metrics(double batches_read);
   LateValue reduce_loss(double host_loss, double weight, double where_losses_are);
   /// Writes the reason why the run ended, on rank 0.
@@ -174,6 +192,7 @@ class TrainerContext {
   std::int64_t saved_step_ = -1;
   double waited_before_ = 0;
   std::chrono::steady_clock::time_point step_began_{};
+  std::unique_ptr<ProjectLock> project_lock_;  // on rank 0 during fit()
   std::unique_ptr<StopSignal> signal_;
   std::unique_ptr<ProgressBar> bar_;
 };

@@ -1,0 +1,184 @@
+// What surrounds the steps of a Trainer's run: its project folder, its callbacks, signal handlers, and the stop.
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <csignal>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/rank_case.h"
+#include "support/temporary_folder.h"
+#include "train/project_lock.h"
+#include "train/trainer_run.h"
+#include "tutti/core/error.h"
+#include "tutti/train/callbacks/early_stopping.h"
+#include "tutti/train/callbacks/ema.h"
+
+namespace tutti::test::trainer_runs_test {
+namespace {
+
+const RankCase changes_callbacks("changes_callbacks", [](const Communicator& communicator) {
+  const TemporaryFolder scratch;
+  const std::string folder = communicator.broadcast_object(scratch.path().string());
+  const auto ema = std::make_shared<Ema>(EmaOptions{.decay = 0.9});
+  const auto patience = std::make_shared<EarlyStopping>(EarlyStoppingOptions{.patience = 1});
+  std::string said;
+  const auto run = [&](const std::shared_ptr<Callback>& callback, std::int64_t steps) {
+    TrainerRun one({.project = {.project_dir = folder}, .communicator = communicator},
+                   {.max_steps = steps, .evaluate_every = 1, .resume = true});
+    one.trainer.set_evaluation([&] { return Scalars{{"loss", static_cast<double>(one.trainer.global_step())}}; });
+    one.trainer.add_callback(callback);
+    testing::internal::CaptureStderr();
+    const StopReason reason = one.trainer.fit();
+    said = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(one.trainer.global_step(), steps);
+    return reason;
+  };
+  EXPECT_EQ(run(ema, 2), StopReason::finished);
+  // Without the state of step 2, so the evaluation of step 3 is its first.
+  EXPECT_EQ(run(patience, 3), StopReason::finished);
+  const bool logs = communicator.rank() == 0;
+  EXPECT_EQ(said.find("holds no 'object_callback_early_stopping': the callback begins without") != std::string::npos,
+            logs)
+      << said;
+  EXPECT_EQ(said.find("holds 'object_callback_ema', the state of a callback that this program does not have") !=
+                std::string::npos,
+            logs)
+      << said;
+  EXPECT_EQ(run(patience, 4), StopReason::callback) << "the second, which is worse";
+  communicator.barrier().wait();
+});
+TEST(TrainerRuns, AResumedRunMayHaveOtherCallbacks) {
+  changes_callbacks.on_processes({1, 2});
+}
+
+TEST(TrainerRuns, TwoRunsAtATimeInOneProjectAreRefused) {
+  const TemporaryFolder scratch;
+  TrainerRun run({.project = {.project_dir = scratch.path()}, .communicator = Communicator()}, {.max_steps = 1});
+  {
+    const ProjectLock other(scratch.path());
+    try {
+      run.trainer.fit();
+      ADD_FAILURE() << "no exception";
+    } catch (const UsageError& error) {
+      EXPECT_NE(std::string(error.what()).find("process " + std::to_string(::getpid())), std::string::npos)
+          << error.what();
+      EXPECT_NE(std::string(error.what()).find("choose another project_dir"), std::string::npos) << error.what();
+    }
+  }
+  run.trainer.fit();
+  const ProjectLock after(scratch.path());
+}
+
+TEST(TrainerRuns, ASecondTrainerInOneProjectIsRefused) {
+  const TemporaryFolder scratch;
+  Accelerator accelerator({.project = {.project_dir = scratch.path()}, .communicator = Communicator()});
+  auto loader = accelerator.data_loader(Samples{22}, {.batch_size = 2});
+  Noisy net(0);
+  const auto optimizer = std::get<1>(accelerator.prepare(net, torch::optim::AdamW(net->parameters(), 0.05)));
+  const auto make_trainer = [&] {
+    return std::make_unique<Trainer<Noisy, DataLoader<Samples>>>(
+        accelerator, net, optimizer, std::nullopt, loader,
+        TrainerFunctions<Noisy, Batch>{
+            .loss = [](Noisy& noisy, Batch& batch) { return loss_of(noisy->forward(batch.input), batch.target); }},
+        quiet({.max_steps = 1}));
+  };
+  auto trainer = make_trainer();
+  trainer->fit();
+  trainer->fit();  // the same one goes on
+  trainer.reset();
+  trainer = make_trainer();
+  EXPECT_THROW(trainer->fit(), UsageError);
+}
+
+void (*handler_of(int signal))(int) {
+  struct sigaction action {};
+  ::sigaction(signal, nullptr, &action);
+  return action.sa_handler;
+}
+
+TEST(TrainerRuns, AnExceptionRestoresTheSignalHandlers) {
+  struct ThrowOnce final : Callback {
+    bool throws = true;
+    void on_fit_start(TrainerContext&) override {
+      EXPECT_NE(handler_of(SIGTERM), SIG_DFL);
+      if (std::exchange(throws, false)) throw std::runtime_error("once");
+    }
+  };
+  TrainerRun run({.communicator = Communicator()}, {.max_steps = 1});
+  run.trainer.add_callback(std::make_shared<ThrowOnce>());
+  EXPECT_THROW(run.trainer.fit(), std::runtime_error);
+  for (int time = 0; time < 2; ++time) {
+    EXPECT_EQ(handler_of(SIGTERM), SIG_DFL);
+    EXPECT_EQ(handler_of(SIGINT), SIG_DFL);
+    if (time == 0) run.trainer.fit();
+  }
+}
+
+// Otherwise the resumed run would log the loss of a part of the window.
+TEST(TrainerRuns, StopEndsTheRunAfterTheWholeWindow) {
+  struct StopInWindow final : Callback {
+    void on_step_end(TrainerContext& trainer) override {
+      if (!trainer.accelerator().sync_gradients()) trainer.stop();
+    }
+  };
+  TrainerRun run({.gradient_accumulation_steps = 2, .communicator = Communicator()}, {.max_steps = 5});
+  run.trainer.add_callback(std::make_shared<StopInWindow>());
+  EXPECT_EQ(run.trainer.fit(), StopReason::callback);
+  EXPECT_EQ(run.trainer.global_step(), 1);
+}
+
+TEST(TrainerRuns, TheLearningRateIsThatOfTheStep) {
+  struct SetRate final : Callback {
+    void on_optimizer_step_start(TrainerContext& trainer) override { trainer.optimizer().set_learning_rate(0.25); }
+  };
+  TrainerRun run({.communicator = Communicator()}, {.max_steps = 1});
+  const auto recorder = std::make_shared<Recorder>();
+  run.trainer.add_callback(std::make_shared<SetRate>());
+  run.trainer.add_callback(recorder);
+  run.trainer.fit();
+  EXPECT_EQ(recorder->metrics.at(0).learning_rate, 0.25);
+}
+
+struct Starts final : Tracker {
+  explicit Starts(std::vector<std::string>& runs) : runs_(runs) {}
+  void start(const std::string& run, const Hyperparameters&, std::int64_t) override { runs_.push_back(run); }
+  void log(std::int64_t, const Scalars&) override { runs_.emplace_back("log"); }
+  std::vector<std::string>& runs_;
+};
+
+TEST(TrainerRuns, EachTrackerStartsOnceBeforeItLogs) {
+  const TemporaryFolder scratch;
+  TrainerRun run({.project = {.project_dir = scratch.path()}, .communicator = Communicator()}, {.max_steps = 1});
+  EXPECT_THROW(run.accelerator.log({{"early", 1}}, 0), UsageError);
+  std::vector<std::string> before, after;
+  run.accelerator.add_tracker(std::make_unique<Starts>(before));
+  run.accelerator.init_trackers("of the program");
+  run.accelerator.add_tracker(std::make_unique<Starts>(after));
+  run.trainer.fit();
+  const std::vector<std::string> expected{"of the program", "log"};
+  EXPECT_EQ(before, expected);
+  EXPECT_EQ(after, expected);
+}
+
+const RankCase differing_options("differing_options", [](const Communicator& communicator) {
+  TrainerRun run({.communicator = communicator}, {.max_steps = 2, .log_every = communicator.rank() == 0 ? 1 : 0});
+  try {
+    run.trainer.fit();
+    ADD_FAILURE() << "no exception";
+  } catch (const MismatchError& error) {
+    EXPECT_STREQ(error.what(),
+                 "TrainerOptions::log_every is 1 on rank 0 and 0 on rank 1: pass the same options on all "
+                 "ranks (-1: unset)");
+  }
+});
+TEST(TrainerRuns, OptionsThatDifferBetweenRanksAreNamed) {
+  differing_options.on_threads({2, 3});
+}
+
+}  // namespace
+}  // namespace tutti::test::trainer_runs_test
