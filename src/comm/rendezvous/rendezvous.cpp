@@ -16,6 +16,7 @@
 #include "comm/rendezvous/local_address.h"
 #include "core/describe.h"
 #include "core/in_this_process.h"
+#include "core/job_ranks.h"
 #include "core/launchers.h"
 #include "core/socket.h"
 #include "tutti/core/error.h"
@@ -76,15 +77,17 @@ std::string encode_absent(const std::vector<int>& ranks) {
   return text;
 }
 
-[[noreturn]] void throw_absent(const std::string& outcome, int rank, int size, milliseconds timeout) {
+[[noreturn]] void throw_absent(const std::string& outcome, int rank, const JobRanks& job_ranks, int size,
+                               milliseconds timeout) {
   std::istringstream words(outcome);
   std::string prefix;
   words >> prefix;
   const std::vector<int> absent{std::istream_iterator<int>(words), {}};
   if (std::ranges::find(absent, rank) != absent.end()) {
-    throw TimeoutError("the other ranks timed out waiting for this rank (" + std::to_string(rank) + ")", {rank});
+    throw TimeoutError("the other ranks timed out waiting for this rank (" + std::to_string(job_ranks.of(rank)) + ")",
+                       {rank});
   }
-  throw TimeoutError(describe_ranks(absent) + " did not join within " + describe_duration(timeout) +
+  throw TimeoutError(job_ranks.describe(absent) + " did not join within " + describe_duration(timeout) +
                          "; the other ranks are waiting. Check that all " + std::to_string(size) +
                          " ranks were started, each with a RANK of its own and the same MASTER_ADDR and MASTER_PORT.",
                      absent);
@@ -110,6 +113,7 @@ std::vector<std::string> gather(const Rendezvous& rendezvous, const std::string&
   const std::string name = rendezvous.group + "/" + topic;
   const std::string outcome_key = name + "/outcome";
   const auto size = static_cast<int>(rendezvous.members.size());
+  const JobRanks job_ranks(rendezvous.members);
   bool is_logged = !logs_absence || timeout <= absence_log_delay;
   const auto group_ranks = [&](const std::vector<int>& ranks) {
     std::vector<int> found;
@@ -129,7 +133,8 @@ std::vector<std::string> gather(const Rendezvous& rendezvous, const std::string&
       if (absent.empty()) throw;  // the coordinator does not answer
       if (is_aborted && is_aborted()) throw PeerError("the communicator was closed", {});
       if (Clock::now() >= begin + timeout) {
-        throw_absent(client.compare_set(outcome_key, "", encode_absent(absent), outcome_timeout), rank, size, timeout);
+        throw_absent(client.compare_set(outcome_key, "", encode_absent(absent), outcome_timeout), rank, job_ranks, size,
+                     timeout);
       }
       if (!std::exchange(is_logged, is_logged || Clock::now() >= begin + absence_log_delay) && is_logged) {
         log_absent(absent, rank, timeout);
@@ -138,11 +143,11 @@ std::vector<std::string> gather(const Rendezvous& rendezvous, const std::string&
       const auto& events = *rendezvous.job->events();
       if (events.lost_reason()) throw PeerError(lost.what(), group_ranks({events.owner()}));
       if (client.check({outcome_key}, outcome_timeout)) {
-        throw_absent(client.get({outcome_key}, outcome_timeout).front(), rank, size, timeout);
+        throw_absent(client.get({outcome_key}, outcome_timeout).front(), rank, job_ranks, size, timeout);
       }
       const auto failed = group_ranks(lost.ranks());
       if (failed.empty()) throw;  // the connection has ended
-      throw PeerError(describe_ranks(failed) + " failed or left while the ranks connected", failed);
+      throw PeerError(job_ranks.describe(failed) + " failed or left while the ranks connected", failed);
     }
   }
 }
