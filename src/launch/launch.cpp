@@ -143,7 +143,7 @@ AttemptEnd Attempts::run_one() {
   const std::string records = failed ? records_->describe_failure() : "";
   const bool has_restarts = attempt_ < options_.max_restarts && !options_.restart_count;
   if (has_restarts && may_restart(result, failure, signals_)) {
-    err_.append(records + describe_restart(*failure.first, attempt_ + 1, options_.max_restarts));
+    err_.append(records + describe_restart(failure, attempt_ + 1, options_.max_restarts));
     return {.exit_code = 0, .restarts = true};
   }
   err_.append(describe_end(result, failure, ranks, options_) + records);

@@ -67,6 +67,12 @@ std::string describe_earlier_exits(const JobFailure& failure) {
   return "tutti: " + describe_rank_ranges(ranks) + " ended first, with exit code 0, while others still ran\n";
 }
 
+/// "rank 3 failed first", behind describe_earlier_exits().
+std::string describe_order(const JobFailure& failure) {
+  return "rank " + std::to_string(failure.first->rank()) +
+         (failure.completed_before.empty() ? " failed first" : " failed after that");
+}
+
 /// The last lines of `failed`. A line that other ranks printed too is shown with all of them.
 std::string last_lines(RankProcess& failed, const std::deque<RankProcess>& ranks) {
   std::string text;
@@ -127,8 +133,7 @@ std::string describe_end(const Supervisor::Result& result, const JobFailure& fai
   if (failure.first == nullptr) return "";
   auto& failed = *failure.first;
   const auto rank = std::to_string(failed.rank());
-  const std::string left = describe_earlier_exits(failure);
-  std::string text = '\n' + left + "tutti: rank " + rank + (left.empty() ? " failed first: " : " failed after that: ") +
+  std::string text = '\n' + describe_earlier_exits(failure) + "tutti: " + describe_order(failure) + ": " +
                      describe_status(failed) + '\n';
   const std::string lines = last_lines(failed, ranks);
   text += lines.empty() ? "tutti: it printed nothing\n" : "tutti: its last lines:\n" + lines;
@@ -136,9 +141,10 @@ std::string describe_end(const Supervisor::Result& result, const JobFailure& fai
   return text + failed_after(failed, ranks);
 }
 
-std::string describe_restart(const RankProcess& failed, int restart, int max_restarts) {
-  return "tutti: rank " + std::to_string(failed.rank()) + " failed first (" + describe_status(failed) +
-         "): all ranks start again, restart " + std::to_string(restart) + " of " + std::to_string(max_restarts) + '\n';
+std::string describe_restart(const JobFailure& failure, int restart, int max_restarts) {
+  return describe_earlier_exits(failure) + "tutti: " + describe_order(failure) + " (" +
+         describe_status(*failure.first) + "): all ranks start again, restart " + std::to_string(restart) + " of " +
+         std::to_string(max_restarts) + '\n';
 }
 
 }  // namespace tutti

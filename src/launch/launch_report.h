@@ -38,7 +38,7 @@ std::string describe_stop(int signal);
 std::string describe_end(const Supervisor::Result& result, const JobFailure& failure,
                          const std::deque<RankProcess>& ranks, const LaunchOptions& options);
 
-/// One line for a failure that is followed by a restart.
-std::string describe_restart(const RankProcess& failed, int restart, int max_restarts);
+/// The rank that failed first, the ranks that had exited with code 0 before, and the restart that follows.
+std::string describe_restart(const JobFailure& failure, int restart, int max_restarts);
 
 }  // namespace tutti
