@@ -4,6 +4,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <iterator>
 #include <sstream>
@@ -153,8 +154,9 @@ std::vector<std::string> gather(const Rendezvous& rendezvous, const std::string&
 }
 
 void log_open(const Environment& environment) {
+  static std::atomic_flag is_logged;  // rank 0 opens the rendezvous again while another process holds its port
   const bool may_be_open = environment.num_nodes > 1 && !environment.agent_store;
-  if (!may_be_open || environment.rank != 0) return;
+  if (!may_be_open || environment.rank != 0 || is_logged.test_and_set()) return;
   Logger(0).warning("this job has no secret: any process that reaches " + describe_address(environment) +
                     " can join it (TUTTI_JOB_SECRET_FILE sets one)");
 }
@@ -224,7 +226,8 @@ void wait_for_rank_zero(c10d::Store& store, const std::string& key, milliseconds
                      "set MASTER_ADDR and MASTER_PORT for each.");
   }
   throw UsageError("rank 0 cannot run the coordinator: port " + std::to_string(environment.master_port) +
-                   " is in use. Choose another MASTER_PORT, or end the job that holds it.");
+                   " is in use. Choose another MASTER_PORT, or end the job that holds it. Of several launchers, only "
+                   "one has node rank 0.");
 }
 
 }  // namespace
