@@ -36,7 +36,8 @@ constexpr std::array<Phrase, 18> endings{{{" exited", false},
                                           {" did not accept the message ", true}}};
 
 // What messages say before the ranks.
-constexpr std::array<Phrase, 6> beginnings{{{"no answer from ", false},
+constexpr std::array<Phrase, 7> beginnings{{{"no answer from ", false},
+                                            {"could not connect to ", false},
                                             {"the sampler of ", false},
                                             {"was rejected on ", false},
                                             {" failed on ", false},

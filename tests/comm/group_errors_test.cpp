@@ -1,4 +1,4 @@
-// Ranks: 4 as threads, in two groups of 2. Errors in a group name ranks by their numbers in the
+// Ranks: 4 as threads, in two groups of 2, and 3 as processes. Errors in a group name ranks by their numbers in the
 // job.
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "support/ranks.h"
+#include "tutti/comm/communicator.h"
 #include "tutti/comm/thread_ranks.h"
 #include "tutti/core/error.h"
 
@@ -59,6 +61,37 @@ TEST(GroupErrors, NameTheRanksOfTheJob) {
     SCOPED_TRACE(backend);
     run_thread_ranks(4, check_group, {.backend = backend});
   }
+}
+
+// Rank 2 does not call subgroup(). The ranks leave together, because one of them runs the coordinator.
+const test::RankProgram lacks_a_call("group_lacks_a_call", [] {
+  const auto communicator = Communicator::connect(read_environment(), {.timeout = 1s});
+  if (communicator.rank() == 1) {
+    expect_text<TimeoutError>(
+        "subgroup 'pair': rank 2 did not join within 1 s the group of ranks 1, 2; the other ranks are waiting. Each of "
+        "them must call subgroup()",
+        [&] {
+          (void)communicator.subgroup({1, 2}, "pair");
+        },
+        {2});
+  }
+  communicator.barrier({.timeout = 60s}).wait();
+});
+
+TEST(GroupErrors, NameTheRankThatDoesNotCallSubgroup) {
+  test::expect_success(test::run_processes(lacks_a_call, 3));
+}
+
+const test::RankProgram waits_for_a_call("group_waits_for_a_call", [] {
+  const auto communicator = Communicator::connect(read_environment());
+  if (communicator.rank() == 1) (void)communicator.subgroup({1, 2}, "pair");
+  communicator.barrier().wait();
+});
+
+TEST(GroupErrors, AreLoggedLongBeforeTheTimeout) {
+  test::RankProcesses ranks(waits_for_a_call, 3);
+  EXPECT_TRUE(ranks.wait_for_output(
+      1, "subgroup 'pair' has waited for 10 s for rank 2, which has not joined. It fails after 1800 s."));
 }
 
 }  // namespace

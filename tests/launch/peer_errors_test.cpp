@@ -43,9 +43,9 @@ const std::vector<Example>& examples() {
       {"rank ... could not use the store that the ranks share: ...",  // the calling rank
        "rank 2 could not use the store that the ranks share: no key",
        {}},
-      {"subgroup '...': could not connect to ... of the subgroup (...)",  // numbered within the subgroup
-       "subgroup 'even': could not connect to rank 1 of the subgroup (refused)",
-       {}},
+      {"subgroup '...': could not connect to ... (...)...",
+       "subgroup 'even': could not connect to rank 2 (refused)",
+       {2}},
       {"the communicator was closed", "the communicator was closed", {}},
       {"This communicator failed earlier and cannot be used any more: ...",
        "This communicator failed earlier and cannot be used any more: barrier (operation 3): rank 2 exited",

@@ -142,8 +142,9 @@ class Communicator {
   /// Every rank must call it.
   std::optional<Communicator> split(int color, int key = 0, const CallOptions& call = {}) const;
   /// Returns a group of `ranks` (ranks of this group, in their new order, with the calling rank among them). Each of
-  /// these ranks must call it; the others need not. `name` must be new among the subgroups of each of them. Throws
-  /// UsageError and PeerError.
+  /// these ranks must call it with this list and `name`; the others need not. `name` must be new among the subgroups of
+  /// each of them. A rank that waits for another one logs it after 10 s. Throws UsageError, PeerError, and TimeoutError
+  /// if ranks do not call it within CommunicatorOptions::timeout.
   Communicator subgroup(const std::vector<int>& ranks, const std::string& name) const;
   /// Returns a group of the same ranks with its own sequence of operations. Every rank must call it.
   Communicator duplicate(const std::string& name) const;
