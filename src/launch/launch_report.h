@@ -17,6 +17,7 @@ namespace tutti {
 struct JobFailure {
   RankProcess* first = nullptr;                           ///< nullptr: no process failed
   std::vector<const RankProcess*> completed_before = {};  ///< in the order of their exits
+  std::vector<int> named_elsewhere = {};  ///< ranks of other nodes that the last lines of `first` name as failed
 };
 
 /// Which process failed first, by exits, last lines and flight records. Each process runs `ranks_per_process` ranks.
