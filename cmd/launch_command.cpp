@@ -173,6 +173,10 @@ int run_launch_command(const std::vector<std::string>& words) {
       throw UsageError("--nnodes and --node-rank follow from --hostfile: leave them out");
     }
     on_hosts.hosts = read_hostfile(hostfile, content_of(hostfile), options.ranks_per_node);
+    if (const int slots = on_hosts.hosts.front().slots; slots != options.ranks_per_node && ranks_option->count() > 0) {
+      throw UsageError("-n " + std::to_string(options.ranks_per_node) + " contradicts --hostfile " + hostfile +
+                       ", where a host has " + std::to_string(slots) + " slots: leave -n out");
+    }
     if (address_option->count() == 0) options.master_addr.clear();
     on_hosts.job = std::move(options);
     return launch_on_hosts(on_hosts);

@@ -32,7 +32,7 @@ std::uint64_t longest_of(std::span<const CallSignature> by_rank) {
   return longest_of(lengths);
 }
 
-void check_signatures(std::span<const CallSignature> by_rank, std::uint64_t operation) {
+void check_signatures(std::span<const CallSignature> by_rank, const Operation& operation) {
   const auto agrees = [&](const CallSignature& one) { return one.hash == by_rank.front().hash; };
   if (std::ranges::all_of(by_rank, agrees)) return;
   std::vector<std::pair<const CallSignature*, std::vector<int>>> calls;  // in the order of their first ranks
@@ -46,9 +46,10 @@ void check_signatures(std::span<const CallSignature> by_rank, std::uint64_t oper
   std::string message;
   for (const auto& [call, ranks] : calls) {
     message += message.empty() ? "" : " where ";
-    message += describe_ranks(ranks) + (ranks.size() == 1 ? " calls " : " call ") + call->call();
+    message += operation.job_ranks.describe(ranks) + (ranks.size() == 1 ? " calls " : " call ") + call->call();
   }
-  throw MismatchError(message + " (operation " + std::to_string(operation) +
+  throw MismatchError(message + " (operation " + std::to_string(operation.number) +
+                      operation.job_ranks.describe_group() +
                       "). Nothing was exchanged; every rank must make the same calls in the same order.");
 }
 

@@ -7,6 +7,8 @@
 #include <span>
 #include <string>
 
+#include "comm/backend/operation.h"
+
 namespace tutti::comm {
 
 struct CallSignature {
@@ -29,6 +31,6 @@ std::uint64_t longest_of(std::span<const std::uint64_t> by_rank);
 std::uint64_t longest_of(std::span<const CallSignature> by_rank);
 
 /// Throws MismatchError, with the call of each rank, unless all signatures are equal.
-void check_signatures(std::span<const CallSignature> by_rank, std::uint64_t operation);
+void check_signatures(std::span<const CallSignature> by_rank, const Operation& operation);
 
 }  // namespace tutti::comm

@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "comm/backend/current_operation.h"
 #include "comm/backend/describe.h"
+#include "comm/backend/subgroup.h"
 #include "comm/backend/topology.h"
 #include "comm/describe_call.h"
 #include "comm/device_call.h"
@@ -192,9 +194,11 @@ std::optional<Communicator> Communicator::split(int color, int key, const CallOp
     }
     std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return all[2 * a + 1] < all[2 * b + 1]; });
     const auto group_name = name + "-" + std::to_string(color);
-    auto backend = members.size() == 1 ? comm::make_single_backend()
-                                       : queue_->backend().split(members, group_name, operation.timeout);
-    backend->connect();  // all ranks of the group are in this call
+    auto backend = comm::make_single_backend();
+    comm::Subgroup{.parent_ranks = members}.run([&] {
+      if (members.size() > 1) backend = queue_->backend().split(members, group_name, operation.timeout);
+      backend->connect();  // all ranks of the group are in this call
+    });
     group = make_communicator(std::move(backend), {.timeout = queue_->timeout()}, group_name,
                               queue_->services().for_group(members, group_name));
   };
@@ -218,13 +222,22 @@ Communicator Communicator::subgroup(const std::vector<int>& ranks, const std::st
   // On the worker thread, because the backend's other calls run there.
   queue_
       ->submit([&] {
+        const Operation operation{
+            .op_name = "subgroup", .name = name, .timeout = queue_->timeout(), .job_ranks = queue_->job_ranks()};
+        const comm::CurrentOperation here(operation);
         auto backend = comm::make_single_backend();
         try {
-          if (ranks.size() > 1) backend = queue_->backend().split(ranks, full_name, queue_->timeout());
+          comm::Subgroup{.parent_ranks = ranks}.run([&] {
+            if (ranks.size() > 1) backend = queue_->backend().split(ranks, full_name, operation.timeout);
+          });
         } catch (const comm::TransferError& error) {
-          throw PeerError("subgroup '" + name + "': could not connect to " + comm::describe_ranks(error.peers()) +
-                              " of the subgroup (" + error.what() + ")",
-                          {});
+          throw PeerError("subgroup '" + name + "': could not connect to " +
+                              operation.job_ranks.describe(error.peers()) + " (" + error.what() + ")",
+                          error.peers());
+        } catch (const TimeoutError& late) {
+          throw TimeoutError(std::string(late.what()) +
+                                 " Each of them must call subgroup() with this name and the same list, in one order.",
+                             late.ranks());
         }
         group = make_communicator(std::move(backend), {.timeout = queue_->timeout()}, full_name,
                                   queue_->services().for_group(ranks, full_name));

@@ -77,9 +77,10 @@ std::size_t check_parts(Backend& backend, const Operation& operation, const std:
       const auto taken = all[to * 2 * size + size + from];
       longest = std::max(longest, sent);
       if (sent == taken) continue;
-      throw MismatchError(operation.describe() + ": rank " + std::to_string(from) + " sends " + std::to_string(sent) +
-                          " bytes to rank " + std::to_string(to) + ", which expects " + std::to_string(taken) +
-                          " from it. Nothing was exchanged.");
+      throw MismatchError(operation.describe() + operation.job_ranks.describe_group() + ": " +
+                          operation.job_ranks.describe({static_cast<int>(from)}) + " sends " + std::to_string(sent) +
+                          " bytes to " + operation.job_ranks.describe({static_cast<int>(to)}) + ", which expects " +
+                          std::to_string(taken) + " from it. Nothing was exchanged.");
     }
   }
   return longest;

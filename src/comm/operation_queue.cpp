@@ -18,6 +18,7 @@ OperationQueue::OperationQueue(std::shared_ptr<Backend> backend, std::chrono::mi
       timeout_(timeout),
       name_(std::move(name)),
       services_(std::move(services)),
+      job_ranks_(services_.p2p ? JobRanks(services_.p2p->global_ranks()) : JobRanks()),
       calls_(services_.deadlock_detector && services_.p2p
                  ? services_.deadlock_detector->add_communicator(name_, services_.p2p->global_ranks())
                  : nullptr) {
@@ -47,7 +48,8 @@ Operation OperationQueue::make_operation(const std::string& what, const CallOpti
           .op_name = what,
           .name = options.name,
           .timeout = timeout,
-          .call_site = options.where.known() ? options.where : CallSiteScope::current()};
+          .call_site = options.where.known() ? options.where : CallSiteScope::current(),
+          .job_ranks = job_ranks_};
 }
 
 Operation OperationQueue::next_operation(const std::string& what, const CallOptions& options, const std::string& text,
@@ -168,7 +170,7 @@ void OperationQueue::complete(Call& call) {
       std::memcpy(&gathered.by_rank[rank], blocks.data() + rank * block, sizeof(CallSignature));
       gathered.payloads.push_back(blocks.data() + rank * block + sizeof(CallSignature));
     }
-    check_signatures(gathered.by_rank, call.operation.number);
+    check_signatures(gathered.by_rank, call.operation);
     try {
       if (!call.device) return call.body(call.operation, gathered);
       call.device->run(
@@ -256,7 +258,7 @@ void OperationQueue::fail(const Operation& operation, const TransferError& error
     backend_->close();
     root_cause = {.failed_ranks = error.peers(),
                   .timed_out = late,
-                  .message = operation.describe() + ": no answer from " + describe_ranks(error.peers()) + " (" +
+                  .message = operation.describe() + ": no answer from " + job_ranks_.describe(error.peers()) + " (" +
                              first_line(lookup_error.what()) + ")"};
   }
   const bool is_own_device =

@@ -49,6 +49,7 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
   std::chrono::milliseconds timeout() const { return timeout_; }
   const std::string& name() const { return name_; }
   const Services& services() const { return services_; }
+  const JobRanks& job_ranks() const { return job_ranks_; }
   DeviceStreams& device_streams() { return device_streams_; }
 
   /// The call signatures and payloads of all ranks.
@@ -166,6 +167,7 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
   const std::chrono::milliseconds timeout_;
   const std::string name_;
   const Services services_;
+  const JobRanks job_ranks_;
   const std::shared_ptr<InflightCalls> calls_;  // null without a deadlock detector
   std::atomic<int> monitored_barriers_ = 0;
 

@@ -29,6 +29,7 @@ RequestPtr OperationQueue::make_request(const char* what, const at::Tensor& memo
   auto request = std::make_shared<Request>();
   request->description = std::string(what) + (options.name.empty() ? "" : " '" + options.name + "'");
   if (tag >= 0) request->description += " (tag " + std::to_string(tag) + ")";
+  request->description += job_ranks_.describe_group();
   request->peer = peer;
   request->tag = static_cast<std::uint64_t>(std::int64_t{tag});
   request->memory = bytes_in(memory);
@@ -115,9 +116,12 @@ void OperationQueue::monitored_barrier(bool wait_for_all, const CallOptions& opt
     auto outcome = at::empty({1}, at::kByte);
     receive(outcome, 0, release_tag, release_options, nullptr, what)->wait();
     if (*static_cast<const std::uint8_t*>(outcome.const_data_ptr()) != 0) return;
-    throw PeerError(std::string(what) + ": Rank " + std::to_string(backend_->rank()) +
+    const std::string root = job_ranks_.describe({0});
+    throw PeerError(std::string(what) + job_ranks_.describe_group() + ": Rank " +
+                        std::to_string(job_ranks_.of(backend_->rank())) +
                         " successfully reached monitoredBarrier, but received errors while waiting for send/recv "
-                        "from rank 0: rank 0 reports that other ranks did not enter the barrier within " +
+                        "from " +
+                        root + ": " + root + " reports that other ranks did not enter the barrier within " +
                         describe_duration(timeout) + ".",
                     {});
   }
@@ -141,9 +145,9 @@ void OperationQueue::monitored_barrier(bool wait_for_all, const CallOptions& opt
   for (int peer = 1; peer < backend_->size(); ++peer) send(outcome, peer, release_tag, notice_options, what);
   if (absent.empty()) return;
   std::string names;
-  for (const int rank : absent) names += (names.empty() ? "" : ", ") + std::to_string(rank);
-  throw TimeoutError(std::string(what) + ": " + (wait_for_all ? "Ranks " : "Rank ") + names +
-                         " failed to pass monitoredBarrier within " + describe_duration(timeout) + ".",
+  for (const int rank : absent) names += (names.empty() ? "" : ", ") + std::to_string(job_ranks_.of(rank));
+  throw TimeoutError(std::string(what) + job_ranks_.describe_group() + ": " + (wait_for_all ? "Ranks " : "Rank ") +
+                         names + " failed to pass monitoredBarrier within " + describe_duration(timeout) + ".",
                      absent);
 }
 

@@ -35,7 +35,8 @@ std::string Membership::contradiction(const Member& member) const {
   };
   if (member.world_size != world_size_) {
     return differs("a WORLD_SIZE of", std::to_string(member.world_size), std::to_string(world_size_),
-                   "the coordinator");
+                   "the coordinator") +
+           "; all launchers need the same -n and --nnodes";
   }
   if (first_ && member.version != first_->version) {
     return differs("version", member.version, first_->version, rank_text(first_->rank));

@@ -62,15 +62,15 @@ std::string describe_without_failed_rank(const FailureReport& own_report) {
 }
 
 std::string describe_failure(const std::vector<int>& failed_ranks, const FailureReport& waiting_report,
-                             const FailureReports& reports, int rank) {
-  const std::string subject = describe_ranks(failed_ranks);
+                             const FailureReports& reports, int rank, const JobRanks& job_ranks) {
+  const std::string subject = job_ranks.describe(failed_ranks);
   const bool on_device = waiting_report.reason == FailureReport::Reason::device_timeout;
   if (failed_ranks == std::vector<int>{rank} && waiting_report.waiting_for == failed_ranks && on_device) {
-    return "the device of this rank (" + std::to_string(rank) + ") did not reach a collective within " +
+    return "the device of this rank (" + std::to_string(job_ranks.of(rank)) + ") did not reach a collective within " +
            describe_duration(waiting_report.timeout);
   }
   if (failed_ranks == std::vector<int>{rank}) {
-    return "the other ranks timed out waiting for this rank (" + std::to_string(rank) + ") after " +
+    return "the other ranks timed out waiting for this rank (" + std::to_string(job_ranks.of(rank)) + ") after " +
            describe_duration(waiting_report.timeout);
   }
   const auto& report = report_of(reports, failed_ranks.front());
@@ -155,7 +155,7 @@ bool is_complete(const FailureReports& reports, int rank, const std::vector<int>
   return true;
 }
 
-RootCause find_root_cause(const FailureReports& reports, int rank) {
+RootCause find_root_cause(const FailureReports& reports, int rank, const JobRanks& job_ranks) {
   const FailureReport& own_report = *report_of(reports, rank);
   WaitForGraph graph(reports);
   graph.walk(rank);
@@ -173,12 +173,12 @@ RootCause find_root_cause(const FailureReports& reports, int rank) {
     const auto& report = reports[other];
     if (report && report->operation == own_report.operation && !is_failed) waiting.push_back(static_cast<int>(other));
   }
-  root_cause.message =
-      own_report.description + ": " +
-      (root_cause.failed_ranks.empty() ? describe_without_failed_rank(own_report)
-                                       : describe_failure(root_cause.failed_ranks, waiting_report, reports, rank));
+  root_cause.message = own_report.description + job_ranks.describe_group() + ": " +
+                       (root_cause.failed_ranks.empty()
+                            ? describe_without_failed_rank(own_report)
+                            : describe_failure(root_cause.failed_ranks, waiting_report, reports, rank, job_ranks));
   if (!waiting.empty()) {
-    root_cause.message += "; " + describe_ranks(waiting) + (waiting.size() == 1 ? " was" : " were") + " waiting";
+    root_cause.message += "; " + job_ranks.describe(waiting) + (waiting.size() == 1 ? " was" : " were") + " waiting";
   }
   return root_cause;
 }

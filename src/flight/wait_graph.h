@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "core/job_ranks.h"
+
 namespace tutti::flight {
 
 /// The state of a rank when its operation failed.
@@ -53,13 +55,14 @@ struct FailureReport {
 using FailureReports = std::vector<std::optional<FailureReport>>;  // by rank
 
 struct RootCause {
-  std::vector<int> failed_ranks;  ///< ascending
+  std::vector<int> failed_ranks;  ///< ascending, numbered within the group
   bool timed_out = false;         ///< they did not enter the call or are stopped; false if their connection was closed
   std::string message;
 };
 
-/// The root cause as `rank` finds it in the reports of all ranks. Its own report must be there.
-RootCause find_root_cause(const FailureReports& reports, int rank);
+/// The root cause as `rank` finds it in the reports of all ranks. Its own report must be there. The message names ranks
+/// by `job_ranks`.
+RootCause find_root_cause(const FailureReports& reports, int rank, const JobRanks& job_ranks = {});
 
 /// Whether `reports` has a report of every rank that another rank (starting from `rank`) waits for, and that can still
 /// publish one. Ranks in `exited` cannot, nor can ranks whose processes have exited according to a report.

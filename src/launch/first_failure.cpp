@@ -36,7 +36,8 @@ constexpr std::array<Phrase, 18> endings{{{" exited", false},
                                           {" did not accept the message ", true}}};
 
 // What messages say before the ranks.
-constexpr std::array<Phrase, 6> beginnings{{{"no answer from ", false},
+constexpr std::array<Phrase, 7> beginnings{{{"no answer from ", false},
+                                            {"could not connect to ", false},
                                             {"the sampler of ", false},
                                             {"was rejected on ", false},
                                             {" failed on ", false},
@@ -161,7 +162,7 @@ NamedFailure named_failure_in(std::string_view line) {
 
 FirstFailure find_first_failure(const std::vector<ProcessEnd>& ends) {
   const ProcessEnd& first = Search(ends).run();
-  FirstFailure failure{.process = first.process, .completed_before = {}};
+  FirstFailure failure{.process = first.process, .completed_before = {}, .named_elsewhere = {}};
   bool before_any_failure = true;
   for (const ProcessEnd& end : ends) {
     before_any_failure = before_any_failure && end.state == ProcessEnd::State::completed;
@@ -169,6 +170,10 @@ FirstFailure find_first_failure(const std::vector<ProcessEnd>& ends) {
     if (end.state == ProcessEnd::State::completed && (before_any_failure || is_named)) {
       failure.completed_before.push_back(end.process);
     }
+  }
+  for (const std::size_t peer : first.failed_peers) {
+    const bool is_here = std::ranges::find(ends, peer, &ProcessEnd::process) != ends.end();
+    if (!is_here && !first.was_stopped) failure.named_elsewhere.push_back(peer);
   }
   return failure;
 }

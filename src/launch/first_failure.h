@@ -34,6 +34,8 @@ struct FirstFailure {
   std::size_t process = 0;
   /// Processes that completed before it failed: an early exit makes other processes fail.
   std::vector<std::size_t> completed_before;
+  /// Processes that its last lines name and that are not among those of this launcher.
+  std::vector<std::size_t> named_elsewhere = {};
 };
 
 /// Follows the errors from the first process that failed to the processes that they name. `ends` is in the order of

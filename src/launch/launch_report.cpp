@@ -81,6 +81,23 @@ std::string describe_earlier_exits(const JobFailure& failure) {
   return "tutti: " + describe_rank_ranges(ranks) + " ended first, with exit code 0, while others still ran\n";
 }
 
+/// "rank 3 failed first", behind describe_earlier_exits().
+std::string describe_order(const JobFailure& failure) {
+  const std::string rank = "rank " + std::to_string(failure.first->rank());
+  if (!failure.completed_before.empty()) return rank + " failed after that";
+  return rank + (failure.named_elsewhere.empty() ? " failed first" : " failed");
+}
+
+/// The exit status of the rank that failed first. If its error names ranks of other nodes, these may have failed
+/// before.
+std::string describe_cause(const JobFailure& failure) {
+  const auto& elsewhere = failure.named_elsewhere;
+  const std::string status = describe_status(*failure.first);
+  if (elsewhere.empty()) return status;
+  return status + "; its error names " + describe_rank_ranges(elsewhere) +
+         (elsewhere.size() == 1 ? ", which is" : ", which are") + " on another node";
+}
+
 /// The last lines of `failed`. A line that other ranks printed too is shown with all of them.
 std::string last_lines(RankProcess& failed, const std::deque<RankProcess>& ranks) {
   std::string text;
@@ -109,6 +126,7 @@ JobFailure find_failure(const Supervisor::Result& result, int ranks_per_process,
   const FirstFailure found = find_first_failure(ends);
   JobFailure failure{.first = process_of(found.process)};
   for (const std::size_t process : found.completed_before) failure.completed_before.push_back(process_of(process));
+  for (const std::size_t process : found.named_elsewhere) failure.named_elsewhere.push_back(static_cast<int>(process));
   return failure;
 }
 
@@ -139,17 +157,16 @@ std::string describe_end(const Supervisor::Result& result, const JobFailure& fai
   if (failure.first == nullptr) return "";
   auto& failed = *failure.first;
   const auto rank = std::to_string(failed.rank());
-  const std::string left = describe_earlier_exits(failure);
-  std::string text = '\n' + left + "tutti: rank " + rank + (left.empty() ? " failed first: " : " failed after that: ") +
-                     describe_status(failed) + '\n';
+  std::string text = '\n' + describe_earlier_exits(failure) + "tutti: " + describe_order(failure) + ": " +
+                     describe_cause(failure) + '\n';
   const std::string lines = last_lines(failed, ranks);
   text += lines.empty() ? "tutti: it printed nothing\n" : "tutti: its last lines:\n" + lines;
   if (options.log_dir) text += "tutti: full output: " + (*options.log_dir / ("rank_" + rank + ".log")).string() + '\n';
   return text + failed_after(failed, ranks);
 }
 
-std::string describe_restart(const RankProcess& failed, int restart, int max_restarts) {
-  return "tutti: rank " + std::to_string(failed.rank()) + " failed first (" + describe_status(failed) +
+std::string describe_restart(const JobFailure& failure, int restart, int max_restarts) {
+  return describe_earlier_exits(failure) + "tutti: " + describe_order(failure) + " (" + describe_cause(failure) +
          "): all ranks start again, restart " + std::to_string(restart) + " of " + std::to_string(max_restarts) + '\n';
 }
 

@@ -17,6 +17,7 @@ namespace tutti {
 struct JobFailure {
   RankProcess* first = nullptr;                           ///< nullptr: no process failed
   std::vector<const RankProcess*> completed_before = {};  ///< in the order of their exits
+  std::vector<int> named_elsewhere = {};  ///< ranks of other nodes that the last lines of `first` name as failed
 };
 
 /// Which process failed first, by exits, last lines and flight records. Each process runs `ranks_per_process` ranks.
@@ -38,7 +39,7 @@ std::string describe_stop(int signal);
 std::string describe_end(const Supervisor::Result& result, const JobFailure& failure,
                          const std::deque<RankProcess>& ranks, const LaunchOptions& options);
 
-/// One line for a failure that is followed by a restart.
-std::string describe_restart(const RankProcess& failed, int restart, int max_restarts);
+/// The rank that failed first, the ranks that had exited with code 0 before, and the restart that follows.
+std::string describe_restart(const JobFailure& failure, int restart, int max_restarts);
 
 }  // namespace tutti

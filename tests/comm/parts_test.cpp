@@ -207,7 +207,7 @@ TEST(CallSignatures, ShortTextsAndLongOnesDifferByTheirHash) {
   EXPECT_EQ(CallSignature("barrier()").call(), "barrier()");
   const std::vector<CallSignature> three = {CallSignature("a()"), CallSignature("b()"), CallSignature("a()")};
   try {
-    check_signatures(three, 7);
+    check_signatures(three, {.number = 7, .op_name = "a", .name = ""});
     ADD_FAILURE() << "nothing was thrown";
   } catch (const MismatchError& error) {
     EXPECT_EQ(std::string(error.what()).substr(0, 61), "ranks 0, 2 call a() where rank 1 calls b() (operation 7). Not");

@@ -44,7 +44,9 @@ TEST(Membership, AnotherWorldSizeEndsAJobThatGathers) {
   members.hello(hello(0), start);
   const auto result = members.hello(hello(1, 1, 5), start);
   EXPECT_EQ(result.verdict, Verdict::contradicted);
-  EXPECT_EQ(result.why, "rank 1 has a WORLD_SIZE of 5 where the coordinator has 4");
+  EXPECT_EQ(result.why,
+            "rank 1 has a WORLD_SIZE of 5 where the coordinator has 4; all launchers need the same -n and "
+            "--nnodes");
 }
 
 TEST(Membership, AnotherVersionEndsAJobThatGathers) {

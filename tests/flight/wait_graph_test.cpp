@@ -42,6 +42,20 @@ TEST(RootCause, ARankWithoutAReportIsTheRootCause) {
             "all_reduce 'loss' (operation 17): rank 2 did not enter the call within 30 s; ranks 0, 1 were waiting");
 }
 
+TEST(RootCause, IsToldByTheNumbersOfTheJob) {
+  const FailureReports reports = {make_report(Reason::timeout, {2}), make_report(Reason::timeout, {2}), std::nullopt};
+  const JobRanks job_ranks({5, 3, 4});
+  const auto root_cause = find_root_cause(reports, 0, job_ranks);
+  EXPECT_EQ(root_cause.failed_ranks, std::vector<int>{2});
+  EXPECT_EQ(
+      root_cause.message,
+      "all_reduce 'loss' (operation 17) of the group of ranks 3, 4, 5: rank 4 did not enter the call within 30 s; "
+      "ranks 3, 5 were waiting");
+  const auto late =
+      find_root_cause({reports[0], reports[1], make_report(Reason::connection_closed, {0})}, 2, job_ranks);
+  EXPECT_NE(late.message.find("timed out waiting for this rank (4) after 30 s"), std::string::npos) << late.message;
+}
+
 TEST(RootCause, AStoppedRankIsReportedAsStopped) {
   auto stopped = make_report(Reason::process_stopped, {2});
   stopped.timeout = std::chrono::milliseconds(1500);

@@ -338,6 +338,8 @@ TEST_F(LaunchHosts, RefusesBadInputInOneLine) {
   expect_refusal({"launch", "--hostfile", many.string(), "--", "true"}, "a host runs at most 4096 ranks");
   expect_refusal({"launch", "--hostfile", hostfile()}, "no program to start");
   expect_refusal({"launch", "--hostfile", hostfile(), "--nnodes", "2", "--", "true"}, "leave them out");
+  expect_refusal({"launch", "--hostfile", hostfile(), "-n", "3", "--", "true"},
+                 "where a host has 2 slots: leave -n out");
   expect_refusal({"launch", "--hostfile", hostfile(), "--max-restarts", "-1", "--", "true"}, "--max-restarts must not");
   expect_refusal({"launch", "--hostfile", hostfile(), "--ssh", "no-such-ssh", "--", "true"}, "no-such-ssh");
   expect_refusal({"launch", "--hostfile", hostfile(), "--ssh", "", "--", "true"}, "--ssh is empty");

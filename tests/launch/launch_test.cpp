@@ -79,6 +79,17 @@ TEST(Launch, NamesTheRankThatOthersNameThoughItExitsLater) {
   EXPECT_TRUE(contains(done.err, "tutti: failed after it: rank 1 (exit code 7)\n")) << done.err;
 }
 
+TEST(Launch, SaysThatAnErrorNamesARankOfAnotherNode) {
+  const auto script = "echo 'barrier (operation 3): rank 0 exited; rank 1 was waiting'; exit 7";
+  const auto second_node = run_tutti(launch_script(
+      1, script, {"--nnodes", "2", "--node-rank", "1", "--master-addr", "127.0.0.1", "--master-port", "29500"}));
+  EXPECT_TRUE(contains(second_node.err,
+                       "tutti: rank 1 failed: exit code 7; its error names rank 0, which is on another node\n"))
+      << second_node.err;
+  const auto only_node = run_tutti(launch_script(1, "echo 'barrier (operation 3): rank 5 exited'; exit 7"));
+  EXPECT_TRUE(contains(only_node.err, "tutti: rank 0 failed first: exit code 7\n")) << only_node.err;
+}
+
 TEST(Launch, NamesARankThatOthersNameAndThatExitsWithCode0Later) {
   const auto done = run_rank_0_last("echo 'barrier (operation 3): rank 0 exited; rank 1 was waiting'", "exit 0");
   EXPECT_EQ(done.exit_code, 7);

@@ -26,8 +26,8 @@ const std::vector<Example>& examples() {
   static const std::vector<Example> all{
       {"...: ...the coordinator is lost", "barrier: the coordinator is lost", {}},
       {"...: on rank ... ...", "send to rank 1: on rank 2 the event loop cannot open an epoll", {2}},
-      {"...: Rank ... successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank "
-       "0: rank 0 reports that other ranks did not enter the barrier within ....",
+      {"...: Rank ... successfully reached monitoredBarrier, but received errors while waiting for send/recv from "
+       "...: ... reports that other ranks did not enter the barrier within ....",
        "monitored_barrier: Rank 1 successfully reached monitoredBarrier, but received errors while waiting for "
        "send/recv from rank 0: rank 0 reports that other ranks did not enter the barrier within 2 s.",
        {}},
@@ -43,9 +43,9 @@ const std::vector<Example>& examples() {
       {"rank ... could not use the store that the ranks share: ...",  // the calling rank
        "rank 2 could not use the store that the ranks share: no key",
        {}},
-      {"subgroup '...': could not connect to ... of the subgroup (...)",  // numbered within the subgroup
-       "subgroup 'even': could not connect to rank 1 of the subgroup (refused)",
-       {}},
+      {"subgroup '...': could not connect to ... (...)...",
+       "subgroup 'even': could not connect to rank 2 (refused)",
+       {2}},
       {"the communicator was closed", "the communicator was closed", {}},
       {"This communicator failed earlier and cannot be used any more: ...",
        "This communicator failed earlier and cannot be used any more: barrier (operation 3): rank 2 exited",
@@ -82,9 +82,8 @@ const std::vector<Example>& examples() {
       {"", "receive: no message from rank 2 within 2 s", {2}},
       {"", "send: rank 2 did not accept the message within 2 s", {2}},
       {"", "  what():  rank 2: cannot write model.safetensors: No space left on device", {2}},
-      {"",
-       "rank 2: Connecting over TCP: rank 1: refused. (This message numbers ranks within a subgroup of 2 ranks)",
-       {2}},
+      {"", "all_reduce (operation 1) of the group of ranks 1, 2: rank 2 exited; rank 1 was waiting", {2}},
+      {"", "receive (tag 0) of the group of ranks 1, 2: no message from rank 2 within 2 s", {2}},
   };
   return all;
 }

@@ -23,9 +23,25 @@ TEST(Restart, StartsAllRanksAgainUntilTheySucceed) {
       EXPECT_EQ(lines_with(done.out, "[rank " + rank + "] attempt " + count + "/2"), 1) << done.out;
     }
   }
+  // Rank 0 exits with code 0, before or after rank 1.
+  for (const std::string restart : {"1", "2"}) {
+    EXPECT_EQ(lines_with(done.err, " (exit code 4): all ranks start again, restart " + restart + " of 2"), 1)
+        << done.err;
+  }
+}
+
+TEST(Restart, NamesTheRankThatExitedBeforeTheFailure) {
+  TemporaryFolder folder;
+  const auto fifo = folder.path() / "guard_of_rank_1";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const auto script = "[ " + attempt + " = 1 ] && exit 0; if [ $RANK = 1 ]; then echo $PPID >" + fifo.string() +
+                      "; exit 0; fi; read guard <" + fifo.string() +
+                      "; until grep -q State:.Z /proc/$guard/status; do sleep 0.01; done; exit 7";
+  const auto done = run_tutti(launch_script(2, script, {"--max-restarts", "1", "--grace", "600"}));
+  EXPECT_EQ(done.exit_code, 0);
   EXPECT_EQ(done.err,
-            "tutti: rank 1 failed first (exit code 4): all ranks start again, restart 1 of 2\n"
-            "tutti: rank 1 failed first (exit code 4): all ranks start again, restart 2 of 2\n");
+            "tutti: rank 1 ended first, with exit code 0, while others still ran\n"
+            "tutti: rank 0 failed after that (exit code 7): all ranks start again, restart 1 of 1\n");
 }
 
 TEST(Restart, EndsWithTheLastAttemptsExitCode) {

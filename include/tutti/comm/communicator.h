@@ -10,7 +10,8 @@
 //
 // A Communicator is a small value: copies share one sequence of operations, which run in the order of the calls. Use
 // duplicate() for an independent sequence. Several threads may call the methods if the order of calls is the same on
-// all ranks.
+// all ranks. A process that fork() has made must not call the Communicators of its parent, whose threads it does not
+// have.
 #include <ATen/core/TensorBody.h>
 #include <c10/util/intrusive_ptr.h>
 
@@ -119,7 +120,8 @@ class Communicator {
   /// rank of the group. The Work may fail with MismatchError if the receive expects another number of bytes.
   Work send(at::Tensor tensor, int peer, int tag = 0, const CallOptions& call = {}) const;
   /// Receives the next message of rank `peer` with this `tag` into `tensor`. Fails with MismatchError if the message
-  /// has another number of bytes, and drops the message.
+  /// has another number of bytes, and drops the message. Dtypes are not compared: a message of float fills a tensor of
+  /// int with the bits of the floats.
   Work receive(at::Tensor tensor, int peer, int tag = 0, const CallOptions& call = {}) const;
   /// Receives from any other rank. Calls `on_source` with that rank before the Work completes, on the thread that runs
   /// continuations.
@@ -142,8 +144,9 @@ class Communicator {
   /// Every rank must call it.
   std::optional<Communicator> split(int color, int key = 0, const CallOptions& call = {}) const;
   /// Returns a group of `ranks` (ranks of this group, in their new order, with the calling rank among them). Each of
-  /// these ranks must call it; the others need not. `name` must be new among the subgroups of each of them. Throws
-  /// UsageError and PeerError.
+  /// these ranks must call it with this list and `name`; the others need not. `name` must be new among the subgroups of
+  /// each of them. A rank that waits for another one logs it after 10 s. Throws UsageError, PeerError, and TimeoutError
+  /// if ranks do not call it within CommunicatorOptions::timeout.
   Communicator subgroup(const std::vector<int>& ranks, const std::string& name) const;
   /// Returns a group of the same ranks with its own sequence of operations. Every rank must call it.
   Communicator duplicate(const std::string& name) const;

@@ -35,12 +35,14 @@ class MismatchError : public Error {
   using Error::Error;
 };
 
-/// Another rank failed, exited, or aborted the communicator. Names the failed ranks as far as they are known.
+/// Another rank failed, exited, or aborted the communicator. Names the failed ranks as far as they are known. The text
+/// of an error of a Communicator names ranks by their numbers in the job, also in groups of split() and subgroup().
 class PeerError : public Error {
  public:
-  /// `ranks`: the failed ranks, ascending; empty if unknown.
+  /// `ranks`: see ranks().
   PeerError(const std::string& what, std::vector<int> ranks) : Error(what), ranks_(std::move(ranks)) {}
-  /// The failed ranks, ascending; empty if unknown.
+  /// The failed ranks, ascending; empty if unknown. They have the numbers of the communicator whose call failed, which
+  /// in a group of split() or subgroup() differ from those in the text.
   const std::vector<int>& ranks() const { return ranks_; }
 
  private:

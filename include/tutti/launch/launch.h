@@ -49,9 +49,9 @@ struct LaunchOptions {
 ///
 /// Returns 0 if all ranks exited with 0. Otherwise prints which rank failed first and its last lines, and returns its
 /// exit code (128 + signal if a signal ended it). A rank that other ranks' errors name has failed before them, though
-/// it may exit after them. Stopped ranks are continued before they are ended. Forwards SIGINT and SIGTERM to the ranks
-/// in the same way, and SIGHUP and SIGQUIT as SIGTERM unless they are ignored (nohup). No process that it started
-/// outlives the call.
+/// it may exit after them; if it is on another node, the text says so. Stopped ranks are continued before they are
+/// ended. Forwards SIGINT and SIGTERM to the ranks in the same way, and SIGHUP and SIGQUIT as SIGTERM unless they are
+/// ignored (nohup). No process that it started outlives the call.
 ///
 /// With max_restarts, each attempt has its own coordinator, and TORCHELASTIC_RESTART_COUNT counts the attempts. The
 /// last one determines the result. Ranks of a later attempt wait until those of the earlier one have ended, on all

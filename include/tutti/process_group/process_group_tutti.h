@@ -154,10 +154,11 @@ class ProcessGroupTutti final : public c10d::Backend {
   /// first handle runs the new coordinator, so no rank and no store of the old group is needed. In an unordered set the
   /// ranks of the old group come first, in their order. The group keeps its options; `hints` have no meaning.
   /// Operations in flight fail before. Groups split from this one, and copies of its communicator, remain those of the
-  /// old ranks. Returns a completed Work when all ranks have joined. Throws UsageError (the handle of this rank is
-  /// missing, the ranks disagree), TimeoutError (the named ranks did not join) and PeerError; rank(), size() and an old
-  /// group without operations in flight then stay, and the next attempt needs new handles. No other call may run
-  /// meanwhile.
+  /// old ranks. Waits for the ranks of the new group for the timeout in `options`, without one for
+  /// Options::connect_timeout. Returns a completed Work when all have joined. Throws UsageError (the handle of this
+  /// rank is missing, the ranks disagree), TimeoutError (the named ranks did not join) and PeerError; rank(), size()
+  /// and an old group without operations in flight then stay, and the next attempt needs new handles. No other call may
+  /// run meanwhile.
   WorkPtr reconfigure(const c10d::ReconfigureOptions& options) override;
 #endif
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "comm/backend/transfer_error.h"
+#include "core/job_ranks.h"
 #include "flight/call_text.h"
 #include "flight/layout.h"
 #include "tutti/detail/core/call_site.h"
@@ -22,6 +23,7 @@ struct Operation {
   std::chrono::milliseconds timeout{0};
   flight::EntryId entry{};  ///< in the flight record
   CallSite call_site{};     ///< in the user's program; unknown for calls that the library makes
+  JobRanks job_ranks{};     ///< of the group, for texts
 
   /// The deadline of a wait that starts now.
   Deadline deadline() const { return Clock::now() + std::min(timeout, longest_timeout); }

@@ -11,7 +11,7 @@ struct Subgroup {
   bool suppress_slow_warning = false;  ///< true if another subgroup warns about the same wait
 
   /// Runs `call`, which uses a backend of the subgroup. Rethrows TransferError, PeerError and TimeoutError with ranks
-  /// of the parent.
+  /// of the parent. Their texts name ranks by their numbers in the job.
   template <typename Call>
   auto run(const Call& call) const {
     const SuppressSlowWarning suppress(suppress_slow_warning);

@@ -89,12 +89,12 @@ std::exception_ptr GroupHealth::failure_of(int member, const std::string& call) 
   const auto is_among = [&](const std::vector<int>& global_ranks) {
     return member >= 0 && std::ranges::binary_search(global_ranks, global_ranks_.at(static_cast<std::size_t>(member)));
   };
-  const auto text = call + ": rank " + std::to_string(member);
-  if (is_among(failed_peers.exited)) return std::make_exception_ptr(PeerError(text + " exited", {member}));
+  const auto text = [&] { return call + ": rank " + std::to_string(global_ranks_[static_cast<std::size_t>(member)]); };
+  if (is_among(failed_peers.exited)) return std::make_exception_ptr(PeerError(text() + " exited", {member}));
   if (is_among(failed_peers.ranks)) {
     const bool is_stopped = is_among(failed_peers.stopped);
     return std::make_exception_ptr(
-        TimeoutError(text + (is_stopped ? " has been stopped for " : " missed heartbeats for ") +
+        TimeoutError(text() + (is_stopped ? " has been stopped for " : " missed heartbeats for ") +
                          describe_duration(monitor_->heartbeat_timeout()) +
                          (is_stopped ? " (SIGSTOP or Ctrl+Z)" : " (host down, or network partition)"),
                      {member}));

@@ -56,20 +56,22 @@ RootCause RootCauseQuery::find() {
   bool is_unreachable = false;
   for (;;) {
     reports = read_reports();
-    if (is_complete(reports, rank_, failure_board_->exited_ranks())) return find_root_cause(reports, rank_);
+    if (is_complete(reports, rank_, failure_board_->exited_ranks()))
+      return find_root_cause(reports, rank_, operation_.job_ranks);
     is_unreachable = !failure_board_->is_reachable();
     const auto end = published_at_ + (is_unreachable ? query_timeout_if_unreachable : query_timeout);
     if (Clock::now() >= end) break;
     failure_board_->wait_for_change(end);
   }
-  if (is_unreachable && replace_report_if_peers_failed()) return find_root_cause(read_reports(), rank_);
+  if (is_unreachable && replace_report_if_peers_failed())
+    return find_root_cause(read_reports(), rank_, operation_.job_ranks);
   // The rank that passes reports on is the root cause if it fails. If it has published a report, that has the reason.
   const int owner = failure_board_->owner();
   const bool may_be_owner =
       owner >= 0 && owner != rank_ && !reports.at(static_cast<std::size_t>(owner)) && !own_report_.timed_out();
   if (may_be_owner && (is_unreachable || !failure_board_->answers(answer_timeout)))
     return owner_failure(is_unreachable);
-  return find_root_cause(reports, rank_);
+  return find_root_cause(reports, rank_, operation_.job_ranks);
 }
 
 // Behind a cut link the ranks of a node fail one after another, and cannot tell each other why.
@@ -85,8 +87,8 @@ bool RootCauseQuery::replace_report_if_peers_failed() {
 
 RootCause RootCauseQuery::owner_failure(bool is_lost) const {
   RootCause root_cause{.failed_ranks = {failure_board_->owner()}, .timed_out = false, .message = {}};
-  root_cause.message = own_report_.description + ": " + describe_ranks(root_cause.failed_ranks) +
-                       ", which runs the coordinator, " +
+  root_cause.message = own_report_.description + operation_.job_ranks.describe_group() + ": " +
+                       operation_.job_ranks.describe(root_cause.failed_ranks) + ", which runs the coordinator, " +
                        (is_lost ? "exited" : "has not answered for " + describe_duration(query_timeout));
   return root_cause;
 }

@@ -4,6 +4,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <iterator>
 #include <sstream>
@@ -11,11 +12,13 @@
 #include <thread>
 #include <utility>
 
+#include "comm/backend/current_operation.h"
 #include "comm/backend/topology.h"
 #include "comm/rendezvous/coordinator_store.h"
 #include "comm/rendezvous/local_address.h"
 #include "core/describe.h"
 #include "core/in_this_process.h"
+#include "core/job_ranks.h"
 #include "core/launchers.h"
 #include "core/socket.h"
 #include "tutti/core/error.h"
@@ -76,41 +79,71 @@ std::string encode_absent(const std::vector<int>& ranks) {
   return text;
 }
 
-[[noreturn]] void throw_absent(const std::string& outcome, int rank, int size, milliseconds timeout) {
+/// The wait of a rank for the other ranks of a group.
+struct GroupWait {
+  int rank;
+  std::vector<int> members;  ///< the numbers in the job, by rank of the group
+  milliseconds timeout;
+  JobRanks job_ranks{members};
+  std::string call{};  ///< "subgroup 'pair'": the call that makes the group; empty while the ranks of a job connect
+};
+
+/// The call of this thread, without its number, which the ranks of a subgroup do not share.
+std::string current_call() {
+  const Operation* const operation = CurrentOperation::get();
+  if (operation == nullptr) return "";
+  return operation->op_name + (operation->name.empty() ? "" : " '" + operation->name + "'");
+}
+
+[[noreturn]] void throw_absent(const std::string& outcome, const GroupWait& wait) {
   std::istringstream words(outcome);
   std::string prefix;
   words >> prefix;
   const std::vector<int> absent{std::istream_iterator<int>(words), {}};
-  if (std::ranges::find(absent, rank) != absent.end()) {
-    throw TimeoutError("the other ranks timed out waiting for this rank (" + std::to_string(rank) + ")", {rank});
+  const std::string call = wait.call.empty() ? "" : wait.call + ": ";
+  if (std::ranges::find(absent, wait.rank) != absent.end()) {
+    throw TimeoutError(
+        call + "the other ranks timed out waiting for this rank (" + std::to_string(wait.job_ranks.of(wait.rank)) + ")",
+        {wait.rank});
   }
-  throw TimeoutError(describe_ranks(absent) + " did not join within " + describe_duration(timeout) +
+  const std::string ranks = wait.job_ranks.describe(absent);
+  const auto size = static_cast<int>(wait.members.size());
+  if (!wait.call.empty()) {
+    throw TimeoutError(call + ranks + " did not join within " + describe_duration(wait.timeout) + " the group of " +
+                           wait.job_ranks.describe(all_ranks(size)) + "; the other ranks are waiting.",
+                       absent);
+  }
+  throw TimeoutError(ranks + " did not join within " + describe_duration(wait.timeout) +
                          "; the other ranks are waiting. Check that all " + std::to_string(size) +
                          " ranks were started, each with a RANK of its own and the same MASTER_ADDR and MASTER_PORT.",
                      absent);
 }
 
 /// The lowest rank that has joined logs which ranks have not.
-void log_absent(const std::vector<int>& absent, int rank, milliseconds timeout) {
-  for (int lower = 0; lower < rank; ++lower) {
+void log_absent(const std::vector<int>& absent, const GroupWait& wait) {
+  for (int lower = 0; lower < wait.rank; ++lower) {
     if (std::ranges::find(absent, lower) == absent.end()) return;
   }
-  Logger(rank).warning("connecting has waited for " + describe_duration(absence_log_delay) + " for " +
-                       describe_ranks(absent) + (absent.size() == 1 ? ", which has" : ", which have") +
-                       " not joined. It fails after " + describe_duration(timeout) + " (connect_timeout).");
+  const bool connects = wait.call.empty();
+  Logger(wait.job_ranks.of(wait.rank))
+      .warning((connects ? "connecting" : wait.call) + " has waited for " + describe_duration(absence_log_delay) +
+               " for " + wait.job_ranks.describe(absent) + (absent.size() == 1 ? ", which has" : ", which have") +
+               " not joined. It fails after " + describe_duration(wait.timeout) +
+               (connects ? " (connect_timeout)." : "."));
 }
 
 // The values of all ranks of a group, until `timeout` after `begin`. The first rank that times out stores the absent
 // ranks, so that all ranks name the same ones: also those that time out later, and those that find a rank gone for this
 // reason.
 std::vector<std::string> gather(const Rendezvous& rendezvous, const std::string& topic, int rank,
-                                const std::string& value, Deadline begin, milliseconds timeout, bool logs_absence,
+                                const std::string& value, Deadline begin, milliseconds timeout,
                                 const std::function<bool()>& is_aborted) {
   auto& client = *rendezvous.job->client();
   const std::string name = rendezvous.group + "/" + topic;
   const std::string outcome_key = name + "/outcome";
   const auto size = static_cast<int>(rendezvous.members.size());
-  bool is_logged = !logs_absence || timeout <= absence_log_delay;
+  const GroupWait wait{.rank = rank, .members = rendezvous.members, .timeout = timeout, .call = current_call()};
+  bool is_logged = timeout <= absence_log_delay || SuppressSlowWarning::is_active();
   const auto group_ranks = [&](const std::vector<int>& ranks) {
     std::vector<int> found;
     for (int member = 0; member < size; ++member) {
@@ -129,27 +162,28 @@ std::vector<std::string> gather(const Rendezvous& rendezvous, const std::string&
       if (absent.empty()) throw;  // the coordinator does not answer
       if (is_aborted && is_aborted()) throw PeerError("the communicator was closed", {});
       if (Clock::now() >= begin + timeout) {
-        throw_absent(client.compare_set(outcome_key, "", encode_absent(absent), outcome_timeout), rank, size, timeout);
+        throw_absent(client.compare_set(outcome_key, "", encode_absent(absent), outcome_timeout), wait);
       }
       if (!std::exchange(is_logged, is_logged || Clock::now() >= begin + absence_log_delay) && is_logged) {
-        log_absent(absent, rank, timeout);
+        log_absent(absent, wait);
       }
     } catch (const PeerError& lost) {
       const auto& events = *rendezvous.job->events();
       if (events.lost_reason()) throw PeerError(lost.what(), group_ranks({events.owner()}));
       if (client.check({outcome_key}, outcome_timeout)) {
-        throw_absent(client.get({outcome_key}, outcome_timeout).front(), rank, size, timeout);
+        throw_absent(client.get({outcome_key}, outcome_timeout).front(), wait);
       }
       const auto failed = group_ranks(lost.ranks());
       if (failed.empty()) throw;  // the connection has ended
-      throw PeerError(describe_ranks(failed) + " failed or left while the ranks connected", failed);
+      throw PeerError(wait.job_ranks.describe(failed) + " failed or left while the ranks connected", failed);
     }
   }
 }
 
 void log_open(const Environment& environment) {
+  static std::atomic_flag is_logged;  // rank 0 opens the rendezvous again while another process holds its port
   const bool may_be_open = environment.num_nodes > 1 && !environment.agent_store;
-  if (!may_be_open || environment.rank != 0) return;
+  if (!may_be_open || environment.rank != 0 || is_logged.test_and_set()) return;
   Logger(0).warning("this job has no secret: any process that reaches " + describe_address(environment) +
                     " can join it (TUTTI_JOB_SECRET_FILE sets one)");
 }
@@ -219,7 +253,8 @@ void wait_for_rank_zero(c10d::Store& store, const std::string& key, milliseconds
                      "set MASTER_ADDR and MASTER_PORT for each.");
   }
   throw UsageError("rank 0 cannot run the coordinator: port " + std::to_string(environment.master_port) +
-                   " is in use. Choose another MASTER_PORT, or end the job that holds it.");
+                   " is in use. Choose another MASTER_PORT, or end the job that holds it. Of several launchers, only "
+                   "one has node rank 0.");
 }
 
 }  // namespace
@@ -246,7 +281,7 @@ JobRendezvous join_job(const Environment& environment, const JobSecretPtr& secre
     const auto end = is_logged ? deadline : std::min(deadline, begin + absence_log_delay);
     try {
       rendezvous = open_rendezvous(environment, secret, options, time_until(end));
-      auto values = gather(rendezvous, "job", environment.rank, value, begin, timeout, true, nullptr);
+      auto values = gather(rendezvous, "job", environment.rank, value, begin, timeout, nullptr);
       return {std::move(rendezvous), std::move(values)};
     } catch (const std::system_error& error) {
       if (error.code() != std::errc::address_in_use) throw_unreachable(environment, error.what(), timeout);
@@ -300,7 +335,7 @@ Rendezvous join_at_place(CoordinatorPlace place, int rank, const std::string& gr
 std::vector<std::string> coordinator_all_gather(const Rendezvous& rendezvous, const std::string& topic, int rank,
                                                 const std::string& value, milliseconds timeout,
                                                 const std::function<bool()>& is_aborted) {
-  return gather(rendezvous, topic, rank, value, Clock::now(), timeout, false, is_aborted);
+  return gather(rendezvous, topic, rank, value, Clock::now(), timeout, is_aborted);
 }
 
 }  // namespace tutti::comm

@@ -245,7 +245,7 @@ std::vector<int> NodeState::closed_ranks() {
 void NodeState::log_slow_peers(const AwaitedCounter& awaited, const Operation& operation, std::chrono::seconds waited,
                                Deadline now) const {
   constexpr int max_named = 4;
-  const auto name = [this](int rank) { return "rank " + std::to_string(global_rank(rank)); };
+  const auto name = [&](int rank) { return "rank " + std::to_string(operation.job_ranks.of(global_rank(rank))); };
   std::string absent;
   int count = 0;
   for (int rank = 0; rank < size(); ++rank) {
@@ -258,13 +258,13 @@ void NodeState::log_slow_peers(const AwaitedCounter& awaited, const Operation& o
         (count > 1 ? "; " : "") + name(rank) + " (its last call here: " + of(rank).last_operation.describe(now) + ")";
   }
   if (count > max_named) absent += "; and " + std::to_string(count - max_named) + " more";
-  Logger(global_rank(rank_))
+  Logger(operation.job_ranks.of(global_rank(rank_)))
       .warning(operation.describe_with_call_site() + " has waited for " + describe_duration(waited) + " for " + absent);
 }
 
 void NodeState::log_stopped_peer(int peer, const Operation& operation, Deadline now) const {
-  Logger(global_rank(rank_))
-      .warning("rank " + std::to_string(global_rank(peer)) + " has been stopped for " +
+  Logger(operation.job_ranks.of(global_rank(rank_)))
+      .warning("rank " + std::to_string(operation.job_ranks.of(global_rank(peer))) + " has been stopped for " +
                describe_duration(report_delay) +
                " (SIGSTOP or Ctrl+Z; its last call here: " + of(peer).last_operation.describe(now) + "). " +
                operation.describe_with_call_site() + " waits for it and fails after " +

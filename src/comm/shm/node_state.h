@@ -120,7 +120,7 @@ class NodeState final : public FailureBoard {
   /// ranks.
   std::vector<int> closed_ranks();
 
-  /// Sets the ranks to name in log lines, if they differ from the ranks of this communicator.
+  /// Sets the ranks of the operation's group, if they differ from the ranks of this node.
   void set_global_ranks(std::vector<int> global_ranks) { global_ranks_ = std::move(global_ranks); }
 
   /// See BackendTraits.

@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <string>
 
+#include "core/socket.h"
 #include "support/ranks.h"
 #include "tutti/comm/communicator.h"
 #include "tutti/core/error.h"
@@ -64,6 +66,29 @@ TEST(Join, AbsentRanksAreLoggedLongBeforeTheTimeout) {
       0, "connecting has waited for 10 s for rank 1, which has not joined. It fails after 1800 s"));
   EXPECT_TRUE(without_rank_0.wait_for_output(1, "this rank has tried for 10 s to reach the coordinator at 127.0.0.1:"));
   EXPECT_TRUE(without_rank_0.wait_for_output(1, "(Connection refused)"));
+}
+
+// Rank 0 tries again and again to listen at a port that is in use.
+const RankProgram finds_its_port_in_use("join_finds_its_port_in_use", [] {
+  ::unsetenv("TUTTI_JOB_SECRET");  // NOLINT(concurrency-mt-unsafe)
+  const auto held = listen_tcp("127.0.0.1");
+  Environment environment{.rank = 0, .world_size = 2, .num_nodes = 2};
+  environment.master_port = static_cast<std::uint16_t>(held.address.port);
+  try {
+    (void)Communicator::connect(environment, {.connect_timeout = 500ms});
+    ADD_FAILURE() << "no error";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("is in use"), std::string::npos) << error.what();
+  }
+});
+
+TEST(Join, WarnsOnceThatTheJobHasNoSecret) {
+  const auto results = run_processes(finds_its_port_in_use, 1);
+  expect_success(results);
+  const auto& output = results.front().output;
+  const auto first = output.find("this job has no secret");
+  EXPECT_NE(first, std::string::npos) << output;
+  EXPECT_EQ(output.find("this job has no secret", first + 1), std::string::npos) << output;
 }
 
 // The ranks that are left connect without rank 2. Rank 0 runs the coordinator of both jobs.

@@ -40,7 +40,8 @@ void GroupEndpoint::post(RequestPtr request) {
   const auto require_socket = [&](int member) {
     const auto& problem = endpoint_->problem_of(global_rank(member));
     if (problem.empty()) return;
-    throw PeerError(request->description + ": on rank " + std::to_string(member) + " " + problem, {member});
+    throw PeerError(request->description + ": on rank " + std::to_string(global_rank(member)) + " " + problem,
+                    {member});
   };
   require_socket(rank_);
   if (request->peer != any_source) {

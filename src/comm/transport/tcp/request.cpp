@@ -27,7 +27,7 @@ void Request::complete(const Outcome& outcome) {
 }
 
 std::exception_ptr Request::failure_of(const Outcome& outcome) const {
-  const std::string name = peer == any_source ? "any rank" : "rank " + std::to_string(peer);
+  const std::string name = peer == any_source ? "any rank" : "rank " + std::to_string(rank);
   std::vector<int> peers;
   if (peer != any_source) peers.push_back(peer);
   const auto peer_error = [&](const std::string& text) {
@@ -62,7 +62,7 @@ std::exception_ptr Request::failure_of(const Outcome& outcome) const {
       return std::make_exception_ptr(
           MismatchError(description + ": " +
                         (is_send ? name + " expects " + found + " bytes, but this rank sends " + expected
-                                 : "rank " + std::to_string(member(outcome.source)) + " sent " + found +
+                                 : "rank " + std::to_string(outcome.source) + " sent " + found +
                                        " bytes, but this rank expects " + expected) +
                         ". The message is dropped."));
     }

@@ -77,7 +77,7 @@ class TcpTransport final : public Transport, public std::enable_shared_from_this
       endpoint_->open().connect(peers, Clock::now() + timeout_);
     } catch (const TransferError& error) {
       const auto ranks = health_.members_among(error.peers());  // the event loop names global ranks
-      throw PeerError("Connecting over TCP: " + describe_ranks(ranks) + ": " + error.what() + ".", ranks);
+      throw PeerError("Connecting over TCP: " + describe_ranks(error.peers()) + ": " + error.what() + ".", ranks);
     }
     is_connected_ = true;
   }
@@ -179,7 +179,7 @@ void TcpTransport::require_all_open() {
   for (int member = 0; member < size(); ++member) {
     const auto& problem = problems[static_cast<std::size_t>(member)];
     if (!problem.empty())
-      throw PeerError("Connecting over TCP: on rank " + std::to_string(member) + " " + problem, {member});
+      throw PeerError("Connecting over TCP: on rank " + std::to_string(global_rank(member)) + " " + problem, {member});
   }
 }
 
@@ -229,7 +229,7 @@ void TcpTransport::wait(AwaitedMessage& message, int peer, std::uint64_t operati
 void TcpTransport::throw_failure(const AwaitedMessage& message, const Outcome& outcome, int peer) {
   switch (outcome.kind) {
     case Outcome::Kind::mismatch:
-      throw MismatchError("rank " + std::to_string(peer) + " sent " + std::to_string(outcome.bytes) +
+      throw MismatchError("rank " + std::to_string(global_rank(peer)) + " sent " + std::to_string(outcome.bytes) +
                           " bytes in a collective, but this rank expects " + std::to_string(message.memory.size()) +
                           ": pass tensors of the same size on all ranks.");
     case Outcome::Kind::closed: {
