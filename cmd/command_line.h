@@ -74,6 +74,12 @@ inline bool is_whole_number(const std::string& text) {
   return digits <= 1 && text.find_first_not_of("0123456789", digits) == std::string::npos;
 }
 
+/// The kind of number that the option takes, if `value` is none.
+inline std::string describe_no_number(const std::string& name, const CLI::Option& option, const std::string& value) {
+  const bool is_real = option.get_type_name().find("FLOAT") != std::string::npos;
+  return name + " takes a " + (is_real ? "number" : "whole number") + ", not '" + value + "'";
+}
+
 /// What CLI11 reports, in terms of the words that the user typed.
 inline std::string describe(const CLI::ParseError& error, const CLI::App& app, const std::vector<std::string>& words) {
   const std::string message = error.what();
@@ -84,8 +90,16 @@ inline std::string describe(const CLI::ParseError& error, const CLI::App& app, c
   if (error.get_name() == "ConversionError" && !option->results().empty()) {
     const std::string& value = option->results().back();
     if (is_whole_number(value)) return name + " " + value + " is out of range";
-    const bool is_real = option->get_type_name().find("FLOAT") != std::string::npos;
-    return name + " takes a " + (is_real ? "number" : "whole number") + ", not '" + value + "'";
+    return describe_no_number(name, *option, value);
+  }
+  // CLI::Range reports a word that is no number as one outside the range.
+  constexpr std::string_view before = " Value ";
+  const auto begin = message.find(before);
+  const auto end = message.find(" not in range");
+  if (begin != std::string::npos && end != std::string::npos && end > begin) {
+    const std::string value = message.substr(begin + before.size(), end - begin - before.size());
+    double number = 0;
+    if (!CLI::detail::lexical_cast(value, number)) return describe_no_number(name, *option, value);
   }
   if (message.find("At Most") != std::string::npos) return name + " is given more than once: give it once";
   if (message.ends_with(" missing")) return name + " needs a value after it";

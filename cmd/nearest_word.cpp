@@ -6,6 +6,8 @@
 namespace tutti {
 namespace {
 
+constexpr std::size_t least_begin = 4;
+
 /// Levenshtein's distance, row by row.
 std::size_t distance_between(const std::string& a, const std::string& b) {
   std::vector<std::size_t> row(b.size() + 1);
@@ -28,7 +30,8 @@ std::optional<std::string> nearest_word(const std::string& word, const std::vect
   std::optional<std::string> nearest;
   std::size_t least = 0;
   for (const std::string& candidate : known) {
-    const std::size_t distance = distance_between(word, candidate);
+    const bool is_begin = word.size() > least_begin && candidate.starts_with(word);
+    const std::size_t distance = is_begin ? 0 : distance_between(word, candidate);
     if (distance > candidate.size() / 3 || (nearest && distance >= least)) continue;
     nearest = candidate;
     least = distance;

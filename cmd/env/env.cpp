@@ -11,6 +11,7 @@
 #include <iostream>
 #include <string>
 
+#include "comm/bootstrap.h"
 #include "command_line.h"
 #include "core/job_secret.h"
 #include "core/launchers.h"
@@ -19,6 +20,7 @@
 #include "run_main.h"
 #include "tutti/core/environment.h"
 #include "tutti/core/error.h"
+#include "tutti/core/logging.h"
 #include "tutti/detail/comm/backend_status.h"
 
 namespace {
@@ -81,6 +83,13 @@ void print_place(const tutti::Environment& environment) {
   if (environment.restart_count > 0) print("restart", std::to_string(environment.restart_count));
 }
 
+/// Throws UsageError for a variable that the Communicator or the Logger of a program would refuse.
+void check_variables() {
+  tutti::CommunicatorOptions options;
+  (void)tutti::comm::check_options(options);
+  (void)tutti::Logger(0);
+}
+
 /// The reason without its details, which the error of a program that asks for the backend has.
 std::string first_clause(const std::string& reason) {
   std::size_t end = reason.size();
@@ -98,12 +107,13 @@ void print_machine() {
         at::hasCUDA() ? "yes" : "no: this program was linked against LibTorch's CPU libraries, or finds no GPU");
 }
 
-/// Returns 2 if the launcher's variables contradict each other.
+/// Returns 2 if the launcher's variables contradict each other, or if a program would refuse a variable.
 int print_all() {
   int code = 0;
   try {
     print_launchers();
     print_place(tutti::read_environment());
+    check_variables();
   } catch (const tutti::UsageError& error) {
     print("error", error.what());
     code = tutti::usage_exit_code;

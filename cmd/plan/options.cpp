@@ -32,8 +32,8 @@ void add_options(CLI::App& app, PlanOptions& options, Words& words) {
   app.add_option("--cores", options.cores, "Ranks that compute at the same time on a node [this machine's cores]")
       ->check(above_zero);
   app.add_option("--link", words.links,
-                 "What nodes are linked by: NAME=MICROSECONDS,GBIT, or 1gbit, 10gbit, 25gbit, 100gbit; again for more "
-                 "[those four]")
+                 "What nodes are linked by: NAME=MICROSECONDS,GBIT, or some of 1gbit,10gbit,25gbit,100gbit; again for "
+                 "more [those four]")
       ->allow_extra_args(false);
   app.add_option("--gradients", words.gradients, "Bytes of gradients, such as 27.4MB");
   app.add_option("--model", options.model, "A safetensors file with the tensors that have gradients");
@@ -101,7 +101,10 @@ std::optional<PlanOptions> parse_plan_options(int argc, char** argv, bool under_
   if (options.gradient_bytes > most_gradient_bytes) {
     throw UsageError("--gradients " + words.gradients + " is more than 1 TB: give the gradients of one model");
   }
-  for (const auto& word : words.links) options.links.push_back(read_link(word));
+  for (const auto& word : words.links) {
+    const auto links = read_links(word);
+    options.links.insert(options.links.end(), links.begin(), links.end());
+  }
   if (options.links.empty()) options.links = known_links();
   return options;
 }

@@ -80,18 +80,8 @@ int measure_part(const PlanOptions& options, const Environment& environment) {
   return environment.rank == 0 && !out ? 1 : 0;
 }
 
-/// Round numbers of the size that --measure finds, for who does not ask for it.
-Machine assumed_machine() {
-  return {.cores = 1,
-          .node_barrier_us = 10,
-          .sum_gb_per_s = 8,
-          .message_us = 100,
-          .message_cpu_us = 50,
-          .message_gb_per_s = 1};
-}
-
 Machine machine_for(const PlanOptions& options) {
-  Machine machine = assumed_machine();
+  Machine machine = assumed_machine;
   if (options.measure) {
     auto in = measured(options, "machine", 2);
     machine = read_machine(in);

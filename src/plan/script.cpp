@@ -1,6 +1,7 @@
 #include "plan/script.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <optional>
 #include <vector>
@@ -15,6 +16,15 @@ constexpr double bytes_per_ms_of_gb_per_s = 1e6;
 constexpr double bytes_per_ms_of_gbit = 125e3;
 /// The payload of Ethernet: 1448 bytes of a full TCP packet of 1538 bytes.
 constexpr double payload = 1448.0 / 1538.0;
+
+/// The part of a tensor that each step of the first half of a sum sends, of all that the half sends.
+std::vector<double> step_fractions(Schedule schedule, int steps) {
+  if (schedule == Schedule::direct) return {1};
+  std::vector<double> fractions;
+  const double all = 1 - std::exp2(-steps);
+  for (int step = 1; step <= steps; ++step) fractions.push_back(std::exp2(-step) / all);
+  return fractions;
+}
 
 class Writer {
  public:
@@ -73,59 +83,82 @@ class Writer {
   void sums_by_messages() {
     const int ranks = layout_.ranks();
     const double outside = static_cast<double>(ranks - layout_.ranks_per_node) / ranks;
-    std::vector<int> results;
+    std::vector<Sum> sums;
     for (std::size_t i = 0; i < work_.buckets.size(); ++i) {
-      const double bytes = work_.buckets[i].bytes;
-      versions_at_once_.push_back(half_of_sum(bytes, ranks, outside));
-      results.push_back(half_of_sum(bytes, ranks, outside));
-      script_.adding.push_back({.bucket = static_cast<int>(i),
-                                .message = versions_at_once_.back(),
-                                .cpu_ms = versions_sum_ms(bytes),
-                                .sends = results.back()});
+      sums.push_back(sum_of(work_.buckets[i].bytes, ranks, outside));
+      versions_at_once_.push_back(sums[i].versions.front());
+      script_.adding.push_back({.bucket = static_cast<int>(i)});
+      reduce(sums[i]);
     }
-    for (const int result : results) script_.adding.push_back({.message = result});
+    for (const Sum& sum : sums) receive_results(sum);
   }
 
   // While one bucket is summed between nodes, the next is summed inside them.
   void sums_hierarchically() {
-    struct Between {
-      int versions;
-      int results;
-      double bytes;
-    };
-    std::vector<Between> between;
-    const auto reduce = [&](const Between& oldest) {
-      script_.adding.push_back(
-          {.message = oldest.versions, .cpu_ms = versions_sum_ms(oldest.bytes), .sends = oldest.results});
-    };
+    std::vector<Sum> between;
     for (std::size_t i = 0; i < work_.buckets.size(); ++i) {
       const double slice = work_.buckets[i].bytes / layout_.ranks_per_node;
       const double share = messages_of(schedule_for(layout_.nodes, slice), layout_.nodes).share;
-      between.push_back({.versions = half_of_sum(slice, layout_.nodes, share),
-                         .results = half_of_sum(slice, layout_.nodes, share),
-                         .bytes = slice});
+      between.push_back(sum_of(slice, layout_.nodes, share));
       script_.adding.push_back({.bucket = static_cast<int>(i),
                                 .pause_ms = node_barrier_ms(),
                                 .cpu_ms = node_sum_ms(i) / 2,
-                                .sends = between.back().versions});
+                                .sends = between.back().versions.front()});
       if (i > 0) reduce(between[i - 1]);
     }
     if (!between.empty()) reduce(between.back());
     for (std::size_t i = 0; i < between.size(); ++i) {
-      script_.adding.push_back({.message = between[i].results, .cpu_ms = node_sum_ms(i) / 2});
+      receive_results(between[i]);
+      script_.adding.push_back({.cpu_ms = node_sum_ms(i) / 2});
       script_.adding.push_back({.pause_ms = node_barrier_ms()});
     }
   }
 
-  /// Half of a sum of `bytes` over `members`. The fraction `outside` is sent to other nodes.
-  int half_of_sum(double bytes, int members, double outside) {
-    if (!charged_.between) return message({});
-    const Messages messages = messages_of(schedule_for(members, bytes), members);
+  /// A sum between nodes. Each half has a message for each step of the schedule.
+  struct Sum {
+    std::vector<int> versions;
+    std::vector<int> results;
+    std::vector<double> additions_ms;  // after each of `versions`
+  };
+
+  /// A sum of `bytes` over `members`. Each of its halves sends the fraction `outside` to other nodes.
+  Sum sum_of(double bytes, int members, double outside) {
+    const Schedule schedule = schedule_for(members, bytes);
+    const Messages messages = messages_of(schedule, members);
+    const std::vector<double> fractions = step_fractions(schedule, messages.steps);
     const double per_ms = link_.gbit * bytes_per_ms_of_gbit * payload / layout_.ranks_per_node;
-    return message({.link_ms = bytes * outside / per_ms,
-                    .cpu_ms = bytes * messages.share / (machine_.message_gb_per_s * bytes_per_ms_of_gb_per_s) +
-                              messages.sent * machine_.message_cpu_us * ms_per_us,
-                    .latency_ms = messages.steps * message_latency_ms()});
+    const double cpu_ms = bytes * messages.share / (machine_.message_gb_per_s * bytes_per_ms_of_gb_per_s);
+    const double message_cpu_ms = machine_.message_cpu_us * ms_per_us * messages.sent / messages.steps;
+    Sum sum;
+    const auto step = [&](double fraction) {
+      return message(charged_.between ? Message{.link_ms = fraction * bytes * outside / per_ms,
+                                                .cpu_ms = fraction * cpu_ms + message_cpu_ms,
+                                                .latency_ms = message_latency_ms()}
+                                      : Message{});
+    };
+    for (const double fraction : fractions) {
+      sum.versions.push_back(step(fraction));
+      sum.additions_ms.push_back(fraction * versions_sum_ms(schedule, bytes));
+    }
+    // The steps of the second half are those of the first in reverse.
+    std::for_each(fractions.rbegin(), fractions.rend(),
+                  [&](double fraction) { sum.results.push_back(step(fraction)); });
+    return sum;
+  }
+
+  // The adding thread takes the steps of one sum after another. Of the next sum only the first message is in flight.
+  void reduce(const Sum& sum) {
+    for (std::size_t i = 0; i < sum.versions.size(); ++i) {
+      const int next = i + 1 < sum.versions.size() ? sum.versions[i + 1] : sum.results.front();
+      script_.adding.push_back({.message = sum.versions[i], .cpu_ms = sum.additions_ms[i], .sends = next});
+    }
+  }
+
+  void receive_results(const Sum& sum) {
+    for (std::size_t i = 0; i < sum.results.size(); ++i) {
+      const int next = i + 1 < sum.results.size() ? sum.results[i + 1] : -1;
+      script_.adding.push_back({.message = sum.results[i], .sends = next});
+    }
   }
 
   /// The number of rounds of a small all-gather.
@@ -157,9 +190,10 @@ class Writer {
     return work_.buckets[i].bytes / (machine_.sum_gb_per_s * bytes_per_ms_of_gb_per_s);
   }
   /// The same for contributions that arrive as messages, which are only read.
-  double versions_sum_ms(double bytes) const {
+  double versions_sum_ms(Schedule schedule, double bytes) const {
     if (!charged_.between) return 0;
-    return bytes / 2 / (machine_.sum_gb_per_s * bytes_per_ms_of_gb_per_s);
+    const double direct_ms = bytes / 2 / (machine_.sum_gb_per_s * bytes_per_ms_of_gb_per_s);
+    return schedule == Schedule::halving ? direct_ms + halving_additions_us(bytes) * ms_per_us : direct_ms;
   }
 
   const Machine& machine_;

@@ -18,11 +18,15 @@ Schedule schedule_for(int members, double bytes) {
   constexpr int most_connections = 64;
   constexpr double message_us = 20;
   constexpr double latency_us = 50;
-  constexpr double byte_us = 0.0002;
   if (members <= max_direct_members) return Schedule::direct;
   if (members > most_connections) return Schedule::halving;
-  const double halving_us = 2.0 * log2_rounded_up(members) * (message_us + latency_us) + byte_us * bytes;
+  const double halving_us = 2.0 * log2_rounded_up(members) * (message_us + latency_us) + halving_additions_us(bytes);
   return halving_us < 2.0 * (members - 1) * message_us ? Schedule::halving : Schedule::direct;
+}
+
+double halving_additions_us(double bytes) {
+  constexpr double byte_us = 0.0002;
+  return byte_us * bytes;
 }
 
 Messages messages_of(Schedule schedule, int members) {

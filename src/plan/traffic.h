@@ -14,6 +14,10 @@ enum class Schedule {
 /// src/comm/algorithms/recursive_halving_schedule.h.
 Schedule schedule_for(int members, double bytes);
 
+/// The time that the additions of recursive halving take beyond those of the direct algorithm for a sum of `bytes`, in
+/// microseconds.
+double halving_additions_us(double bytes);
+
 struct Messages {
   int steps = 0;     ///< one after another
   int sent = 0;      ///< messages that each member sends

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstddef>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -47,6 +48,18 @@ Link read_link(const std::string& word) {
   for (const Link& link : known_links()) names += link.name + ", ";
   throw UsageError("--link " + word + " is not a link: use one of " + names +
                    "or NAME=LATENCY,RATE in microseconds and Gbit/s, for example lab=30,40");
+}
+
+std::vector<Link> read_links(const std::string& word) {
+  if (word.find('=') != std::string::npos) return {read_link(word)};
+  std::vector<Link> links;
+  std::size_t begin = 0;
+  for (auto comma = word.find(','); comma != std::string::npos; comma = word.find(',', begin)) {
+    links.push_back(read_link(word.substr(begin, comma - begin)));
+    begin = comma + 1;
+  }
+  links.push_back(read_link(word.substr(begin)));
+  return links;
 }
 
 double read_bytes(const std::string& word) {

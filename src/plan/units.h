@@ -14,6 +14,9 @@ const std::vector<Link>& known_links();
 /// Gbit/s. Throws UsageError.
 Link read_link(const std::string& word);
 
+/// Parses one link, or several names with commas between them: "10gbit,25gbit". Throws UsageError.
+std::vector<Link> read_links(const std::string& word);
+
 /// Bytes: "27.4MB", "26MiB", "1e6". Throws UsageError.
 double read_bytes(const std::string& word);
 

@@ -35,9 +35,15 @@ bool AppendFile::ends_with_line() const {
 }
 
 void AppendFile::append(std::string_view bytes) {
+  const off_t size = ::lseek(fd_, 0, SEEK_END);
   while (!bytes.empty()) {  // one iteration, unless a signal interrupts or the disk is full
     const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
-    if (written < 0 && errno != EINTR) fail("write");
+    if (written < 0 && errno != EINTR) {
+      const int error = errno;
+      [[maybe_unused]] const bool is_whole = size >= 0 && ::ftruncate(fd_, size) == 0;  // false for a pipe
+      errno = error;
+      fail("write");
+    }
     if (written > 0) bytes.remove_prefix(static_cast<std::size_t>(written));
   }
 }

@@ -18,6 +18,8 @@ class AppendFile {
 
   /// True if the file is empty or its last byte is a line feed.
   bool ends_with_line() const;
+  /// Throws tutti::Error if the bytes cannot be written, for example on a full disk. A regular file then has the bytes
+  /// that it had before.
   void append(std::string_view bytes);
   /// Returns when the bytes are on the disk.
   void sync();

@@ -117,6 +117,15 @@ TEST(Launchers, TuttiEnvShowsTheChosenLauncher) {
   EXPECT_EQ(count(broken, "error +RANK='x' is not a whole number"), 1) << broken;
 }
 
+TEST(Launchers, TuttiEnvRefusesTheVariablesThatProgramsRefuse) {
+  for (const std::string variable : {"TUTTI_BACKEND=foo", "TUTTI_HEARTBEAT_TIMEOUT=abc", "TUTTI_DEADLOCK_TIMEOUT=-1"}) {
+    const auto output = output_of(variable + " " + tutti_command + " env", 2);
+    EXPECT_EQ(count(output, "error +" + variable + ": "), 1) << output;
+  }
+  const auto output = output_of("TUTTI_LOG_LEVEL=bogus " + tutti_command + " env", 2);
+  EXPECT_EQ(count(output, "error +TUTTI_LOG_LEVEL='bogus' is not a level"), 1) << output;
+}
+
 TEST(Launchers, TuttiEnvUnderMpirun) {
   if (mpirun.empty()) GTEST_SKIP() << "the build found no mpirun (openmpi-bin or mpich)";
   const auto ranks = output_of(mpirun_two + tutti_command + " env");

@@ -126,6 +126,7 @@ TEST(TuttiCommand, AcceptsTheWordsOfTorchrun) {
 TEST(TuttiCommand, SuggestsTheNearestName) {
   expect_refusal({"launch", "--nproc-pernode", "2", "--", "true"},
                  "there is no option --nproc-pernode: did you mean --nproc-per-node?");
+  expect_refusal({"launch", "--nproc", "2", "--", "true"}, "did you mean --nproc-per-node?");
   expect_refusal({"launch", "--max_restart=1", "--", "true"},
                  "there is no option --max-restart: did you mean --max-restarts?");
   expect_refusal({"launch", "--colour", "red", "--", "true"}, "there is no option --colour: see");

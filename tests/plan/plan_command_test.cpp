@@ -104,6 +104,7 @@ TEST(PlanCommand, NamesTheInvalidOption) {
       {with_times({"--gradients", "1MB", "--link", "lab=1,inf"}), "--link lab=1,inf is not a link"},
       {with_times({"--gradients", "1MB", "--link", "lab=-1,1"}), "--link lab=-1,1 is not a link"},
       {with_times({"--gradients", "1MB", "--nodes", "2,nan"}), "--nodes"},
+      {with_times({"--gradients", "1MB", "--nodes", "1,x"}), "--nodes takes a whole number, not 'x'"},
       {with_times({"--gradients", "1MB", "--ranks-per-node", "-2"}), "--ranks-per-node"},
       {with_times({"--gradients", "1MB", "--accumulation", "inf"}), "--accumulation"},
       {{"--steps", "-1"}, "--steps"},

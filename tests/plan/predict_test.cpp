@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "plan/units.h"
 #include "tutti/core/error.h"
 
 namespace tutti::plan::predict_test {
@@ -93,6 +94,52 @@ TEST(Predict, LatencyCountsInBothDirectionsAndAtMostTwiceForHeaders) {
   EXPECT_NEAR(step.unhidden_ms, 2, 1e-2);
   EXPECT_GE(step.headers_ms, 0);
   EXPECT_LE(step.headers_ms, 2.01);
+}
+
+TEST(Predict, HalvingAddsItsContributionsWhileNothingIsSent) {
+  const Step step =
+      predict(fast_machine(64), megabyte_in_a_ms, work_of({{.bytes = 8e6}}), {.nodes = 128}, Exchange::once_a_step);
+  EXPECT_NEAR(step.unhidden_ms, 8 * 2 * (1 - 1.0 / 128) + 8e6 * 0.0002e-3, 1e-2);
+}
+
+// Of the second sum only the first step overlaps the first sum: 7 + 6 steps add, 6 + 6 bring results.
+TEST(Predict, StepsOfHalvingFollowOneAnother) {
+  Link far = megabyte_in_a_ms;
+  far.latency_us = 1000;
+  const Step step =
+      predict(fast_machine(64), far, work_of({{.bytes = 1e3}, {.bytes = 1e3}}), {.nodes = 128}, Exchange::once_a_step);
+  EXPECT_NEAR(step.unhidden_ms, 25, 0.1);
+}
+
+// Also where the sums between nodes pass from the direct algorithm to halving.
+TEST(Predict, TheAssumedMachineIsNotFasterWithMoreNodes) {
+  for (const double bytes : {27.4e6, 440e6}) {
+    for (const double bucket_bytes : {4e6, 25e6}) {
+      Work work = work_of({});
+      const auto buckets = static_cast<int>(bytes / bucket_bytes);
+      for (int i = 1; i <= buckets; ++i) work.buckets.push_back({bytes / buckets, static_cast<double>(i) / buckets});
+      for (const double backward_ms : {20, 420}) {
+        work.backward_ms = backward_ms;
+        for (const int ranks_per_node : {1, 2, 8}) {
+          for (const double cores : {0.5, 1.0, 2.0}) {
+            Machine machine = assumed_machine;
+            machine.cores = cores * ranks_per_node;
+            for (const Link& link : known_links()) {
+              double fewer_ms = 0;
+              for (int nodes = 1; nodes <= 256; nodes *= 2) {
+                const double ms =
+                    predict(machine, link, work, {nodes, ranks_per_node}, Exchange::once_a_step).total_ms();
+                EXPECT_GE(ms, fewer_ms * (1 - 1e-9))
+                    << bytes << " bytes by " << bucket_bytes << ", backward " << backward_ms << " ms, "
+                    << ranks_per_node << " ranks on " << machine.cores << " cores, " << link.name << ", " << nodes;
+                fewer_ms = ms;
+              }
+            }
+          }
+        }
+      }
+    }
+  }
 }
 
 TEST(Predict, MessagesSlowComputingIfNoCoreIsIdle) {

@@ -20,6 +20,17 @@ TEST(PlanUnits, ReadAUserDefinedLink) {
   EXPECT_EQ(read_link("1gbit=9,1").latency_us, 9);
 }
 
+TEST(PlanUnits, ReadSeveralLinks) {
+  const auto links = read_links("10gbit,25gbit,1gbit");
+  ASSERT_EQ(links.size(), 3U);
+  EXPECT_EQ(links[0].name, "10gbit");
+  EXPECT_EQ(links[2].name, "1gbit");
+  EXPECT_EQ(read_links("lab=2.5,0.1").at(0).gbit, 0.1);
+  for (const char* word : {"", ",", "10gbit,", "10gbit,,1gbit", "10gbit,5gbit", "10gbit,lab=3,4"}) {
+    EXPECT_THROW(read_links(word), UsageError) << word;
+  }
+}
+
 TEST(PlanUnits, RefuseInvalidLinks) {
   for (const char* word : {"", "5gbit", "lab", "lab=", "lab=3", "lab=3,", "lab=3,0", "lab=-1,1", "lab=3,4,5", "=3,4",
                            "lab=x,1", "lab=inf,1", "lab,1=2"}) {

@@ -1,8 +1,10 @@
 #include "tutti/tracking/jsonl_tracker.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cmath>
+#include <csignal>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -49,6 +51,28 @@ TEST(JsonlTracker, WritesOneLinePerEvent) {
   EXPECT_EQ(without_time(lines[1]), json::parse(R"({"event":"scalars","step":10,"values":{"loss":0.1,"lr":3.0}})"));
   EXPECT_EQ(without_time(lines[2]),
             json::parse(R"({"event":"text","step":10,"name":"sample","text":"two\nlines \"quoted\""})"));
+}
+
+// A limit of the file's size ends a write in the middle of a line, as a full disk does.
+TEST(JsonlTracker, AFailedEventLeavesTheFileAsItWas) {
+  const TemporaryFolder folder;
+  const auto file = folder.path() / "run.jsonl";
+  JsonlTracker tracker(file);
+  tracker.log(1, {{"loss", 1}});
+  const auto before = content_of(file);
+  auto* const handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const rlimit small{.rlim_cur = before.size() + 10, .rlim_max = limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  EXPECT_THROW(tracker.log(2, {{"loss", 2}}), Error);
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(content_of(file), before);
+  tracker.log(3, {{"loss", 3}});
+  const auto lines = lines_of(file);
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[1].at("step"), 3);
 }
 
 TEST(JsonlTracker, KeepsTheOrderOfValues) {

@@ -1,5 +1,9 @@
 // `tutti report`, the program.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <fstream>
 
 #include "launch/tutti_process.h"
 #include "tutti/tracking/jsonl_tracker.h"
@@ -24,6 +28,40 @@ TEST(ReportCommand, WritesThePageNextToTheFirstRun) {
     EXPECT_EQ(done.out, "The report is in " + page.string() + ": open it in a browser.\n");
     EXPECT_TRUE(contains(content_of(page), "<h1>first</h1>"));
   }
+}
+
+TEST(ReportCommand, RefusesToReplaceARun) {
+  const TemporaryFolder folder;
+  const auto metrics = folder.path() / "run" / "metrics.jsonl";
+  write_run(metrics);
+  write_run(folder.path() / "b.jsonl");
+  const auto before = content_of(metrics);
+  for (const auto& run : {folder.path() / "run", metrics}) {
+    const auto done = run_tutti({"report", (folder.path() / "b.jsonl").string(), run.string(), "-o", metrics.string()});
+    EXPECT_EQ(done.exit_code, 2);
+    EXPECT_TRUE(contains(done.err, "cannot replace the run " + metrics.string())) << done.err;
+    EXPECT_EQ(content_of(metrics), before);
+  }
+}
+
+// A limit of the file's size ends a write in the middle, as a full disk does.
+TEST(ReportCommand, AFailedReportLeavesTheEarlierPage) {
+  const TemporaryFolder folder;
+  write_run(folder.path() / "a.jsonl");
+  const auto page = folder.path() / "report.html";
+  std::ofstream(page) << "earlier";
+  auto* const handler = std::signal(SIGXFSZ, SIG_IGN);  // the child inherits this and the limit
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &limit), 0);
+  const rlimit small{.rlim_cur = 1000, .rlim_max = limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+  const auto done = run_tutti({"report", (folder.path() / "a.jsonl").string()});
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  std::signal(SIGXFSZ, handler);
+  EXPECT_EQ(done.exit_code, 2);
+  EXPECT_TRUE(contains(done.err, "cannot write " + page.string())) << done.err;
+  EXPECT_EQ(content_of(page), "earlier");
+  EXPECT_FALSE(std::filesystem::exists(page.string() + ".part"));
 }
 
 TEST(ReportCommand, ReadsARunOfTheWorkingDirectory) {
