@@ -13,6 +13,7 @@
 #include "train/replicate_optimizer.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/internal_call.h"
+#include "tutti/detail/optim/optimizer_state.h"
 #include "tutti/detail/sync/reducer.h"
 #include "tutti/sync/distributed_data_parallel.h"
 
@@ -196,6 +197,8 @@ Optimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer
   state_->release(parameters, old);
   // The gradients of the last step are in the memory of the old reducer, which is destroyed.
   if (again) known->zero_grad();
+  // Before rank 0 broadcasts its state, so that the state has equal bits on all ranks.
+  convert_optimizer_state(*optimizer);
   std::shared_ptr<Reducer> reducer, local_reducer;
   if (!ignored.empty()) {
     local_reducer = std::make_shared<Reducer>(ignored, Communicator(), state_->reducer_options);
