@@ -1,4 +1,4 @@
-// Ranks: 1 and 2 as threads, each with simulated devices. Models that move between devices.
+// Ranks: 1 and 2 as threads, each with simulated devices. Models that move between devices, or stay on the CPU.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -79,6 +79,30 @@ TEST(MovedModels, TheStateOfTheOptimizerFollowsOnAllRanks) {
     expect_same_as_on_the_cpu<torch::optim::AdamW>(size);
     expect_same_as_on_the_cpu<torch::optim::Adagrad>(size);
   }
+}
+
+/// What prepare() writes to standard error for a model on `place`.
+std::string said_by_prepare(at::Device of_batches, at::Device place) {
+  Accelerator accelerator({.device = of_batches, .communicator = Communicator()});
+  testing::internal::CaptureStderr();
+  test::Mlp net, on_cpu;
+  net->to(place);
+  auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+  accelerator.prepare(optimizer);                        // no second warning
+  if (place == of_batches) accelerator.prepare(on_cpu);  // a program may have models on both
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(MovedModels, AModelThatWasNotMovedIsWarnedOf) {
+  const at::Device device(simulated::type, 0);
+  const std::string said = said_by_prepare(device, at::kCPU);
+  EXPECT_NE(said.find("warning: prepare(): the model is on cpu, but batches are moved to " + device.str()),
+            std::string::npos)
+      << said;
+  EXPECT_NE(said.find("model->to(accelerator.device())"), std::string::npos) << said;
+  EXPECT_EQ(said.find("warning"), said.rfind("warning")) << said;
+  EXPECT_EQ(said_by_prepare(device, device), "");
+  EXPECT_EQ(said_by_prepare(at::kCPU, at::kCPU), "");
 }
 
 }  // namespace
