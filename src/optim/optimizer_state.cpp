@@ -202,6 +202,24 @@ class Known {
     optimizer.state() = std::move(states);
   }
 
+  static void convert(torch::optim::Optimizer& optimizer) {
+    for (const OptimizerParamGroup& group : optimizer.param_groups()) {
+      for (const at::Tensor& parameter : group.params()) {
+        const auto entry = optimizer.state().find(parameter.unsafeGetTensorImpl());
+        if (entry == optimizer.state().end()) continue;
+        auto* state = dynamic_cast<State*>(entry->second.get());
+        if (state == nullptr) continue;
+        visit_state(*state, [&parameter](const char*, auto& value, bool) {
+          if constexpr (std::is_same_v<std::decay_t<decltype(value)>, at::Tensor>) {
+            if (!value.defined() || value.sizes() != parameter.sizes()) return;
+            const bool fits = value.device() == parameter.device() && value.scalar_type() == type_for(parameter, value);
+            if (!fits) value = copy_for(parameter, value);
+          }
+        });
+      }
+    }
+  }
+
  private:
   static const Options& options_of(const OptimizerParamGroup& group) {
     return dynamic_cast<const Options&>(group.options());
@@ -239,7 +257,6 @@ class Known {
     return result;
   }
 
-  // On the parameter's device and in its memory format; as in PyTorch, also of its dtype.
   static at::Tensor like(const at::Tensor& parameter, const at::Tensor& saved, const std::string& key) {
     if (!saved.defined() || saved.sizes() != parameter.sizes()) {
       std::ostringstream text;
@@ -252,12 +269,20 @@ class Known {
       text << ", but the parameter is " << parameter.sizes();
       misfit(text.str());
     }
+    return copy_for(parameter, saved);
+  }
+
+  // As in PyTorch, state has the dtype of its parameter.
+  static at::ScalarType type_for(const at::Tensor& parameter, const at::Tensor& value) {
+    return parameter.is_floating_point() || parameter.is_complex() ? parameter.scalar_type() : value.scalar_type();
+  }
+
+  // On the parameter's device and in its memory format.
+  static at::Tensor copy_for(const at::Tensor& parameter, const at::Tensor& value) {
     const at::Tensor detached = parameter.detach();
-    const auto type =
-        parameter.is_floating_point() || parameter.is_complex() ? parameter.scalar_type() : saved.scalar_type();
-    at::Tensor loaded = at::empty_like(detached, detached.options().dtype(type));
-    devices::copy_without_wait(loaded, saved.detach());
-    return loaded;
+    at::Tensor copy = at::empty_like(detached, detached.options().dtype(type_for(parameter, value)));
+    devices::copy_without_wait(copy, value.detach());
+    return copy;
   }
 
   static StateValue to_value(double value) { return value; }
@@ -362,6 +387,10 @@ void load_optimizer_state(torch::optim::Optimizer& optimizer, std::span<const st
   const bool known = with_known(
       optimizer, [&](auto type, const char* type_name) { type.load(optimizer, names, rest, saved_names, type_name); });
   if (!known) load_unknown(optimizer, names, rest, saved_names);
+}
+
+void convert_optimizer_state(torch::optim::Optimizer& optimizer) {
+  with_known(optimizer, [&](auto type, const char*) { type.convert(optimizer); });
 }
 
 }  // namespace tutti

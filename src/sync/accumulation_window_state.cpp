@@ -30,7 +30,7 @@ void AccumulationWindowState::close_scope() {
 
 void AccumulationWindowState::begin_pass(const std::optional<std::string>& carried_over) {
   if (is_over()) {
-    if (carried_over && scope_ && !(scope_->syncs && (stepped_in_scope_ || is(GradientState::finished)))) {
+    if (carried_over && refuses_carried_over()) {
       throw UsageError("the gradient of " + *carried_over +
                        " is still that of the last step: call optimizer.zero_grad() " +
                        (is(GradientState::finished) ? "where no step is taken" : "after optimizer.step()"));

@@ -49,6 +49,10 @@ class AccumulationWindowState {
   /// Whether the contribution of the open scope is complete, so that it can be saved.
   bool can_be_saved() const { return before_first_sync_ ? weight_added_ && !sync_due_ : !(weight_added_ && sync_due_); }
 
+  /// Whether a pass must not begin on gradients of an ended window other than zeros.
+  bool refuses_carried_over() const {
+    return is_over() && scope_ && !(scope_->syncs && (stepped_in_scope_ || is(GradientState::finished)));
+  }
   /// A backward pass begins. `carried_over`: the name of a parameter that still has its gradient of an ended window.
   /// Throws UsageError if passes inside and outside of scopes would mix, or if a mean over old and new gradients is
   /// undefined.

@@ -56,6 +56,8 @@ class GradientStore {
   void record(bool window_is_pending);
   /// The name of a parameter with a gradient of the last pass or synchronization, or with a tensor that replaced it.
   std::optional<std::string> tracked() const;
+  /// Whether every gradient is undefined or zeros. The host waits once for each device.
+  bool all_zero() const;
 
   // A synchronization.
   /// Completes a bucket with this rank's local shares. The caller sums the tensor over ranks.
@@ -152,7 +154,6 @@ class GradientStore {
   void load_bucket(std::size_t bucket, const StateDict& state);
   /// The name of a parameter whose recorded gradient was replaced or written to; nullopt if none.
   std::optional<std::string> changed(bool window_is_pending) const;
-  bool all_zero() const;
 
   const ParameterSet& parameters_;
   const Communicator& communicator_;

@@ -1,11 +1,10 @@
 // Changes of gradients by the program between the calls of tutti.
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/_foreach_norm.h>
-#include <ATen/ops/stack.h>
 
 #include <algorithm>
 #include <limits>
 
+#include "device/foreach.h"
 #include "device/host_copy.h"
 #include "sync/gradient_store.h"
 #include "sync/sampled_hash.h"
@@ -42,7 +41,7 @@ bool GradientStore::all_zero() const {
   std::vector<at::Tensor> largest;
   for (const std::vector<at::Tensor>& gradients : on_devices) {
     if (gradients.empty()) continue;
-    largest.push_back(at::stack(at::_foreach_norm(gradients, std::numeric_limits<double>::infinity())).max());
+    largest.push_back(devices::norm_of(gradients, std::numeric_limits<double>::infinity()));
   }
   return std::ranges::all_of(devices::copies_on_host(largest),
                              [](const at::Tensor& magnitude) { return magnitude.item<double>() == 0; });

@@ -89,8 +89,13 @@ class Reducer::Impl final : private sync::BackwardEvents {
   bool is(GradientState state) const { return window_state_.is(state); }
   /// Whether gradients of passes wait for a synchronization.
   bool is_pending() const { return window_state_.window().pending() > 0; }
-  /// The name of a parameter that still has its gradient of an ended window; nullopt if none.
-  std::optional<std::string> carried_over() const { return window_state_.is_over() ? store_.tracked() : std::nullopt; }
+  /// The name of a parameter that still has its gradient of an ended window; nullopt if none. Zeros that would be
+  /// refused count as cleared: the zero_grad(false) of the module leaves them.
+  std::optional<std::string> carried_over() const {
+    auto left = window_state_.is_over() ? store_.tracked() : std::nullopt;
+    if (left && window_state_.refuses_carried_over() && store_.all_zero()) left.reset();
+    return left;
+  }
   /// Whether a synchronization includes gradients that no pass has produced. In a scope, a tensor that replaced a used
   /// mean counts as that mean, so a synchronization of the other ranks must not change it.
   bool has_foreign_gradients() const {

@@ -13,6 +13,7 @@
 #include "train/replicate_optimizer.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/internal_call.h"
+#include "tutti/detail/optim/optimizer_state.h"
 #include "tutti/detail/sync/reducer.h"
 #include "tutti/sync/distributed_data_parallel.h"
 
@@ -110,6 +111,20 @@ std::function<std::string(const at::Tensor&)> name_in(const auto& models) {
   };
 }
 
+/// The warning about models that are all on another type of device than the batches; empty for any other.
+std::string warning_of_place(const auto& models, std::optional<at::Device> of_batches) {
+  std::optional<at::Device> place;
+  for (const auto& model : models) {
+    for (const NamedParameter& parameter : model.parameters) {
+      place = parameter.tensor.device();
+      if (of_batches && place->type() == of_batches->type()) return "";
+    }
+  }
+  if (!of_batches || !place) return "";
+  return "prepare(): the model is on " + place->str() + ", but batches are moved to " + of_batches->str() +
+         ", the device of the Accelerator. Call model->to(accelerator.device()) before the optimizer is created";
+}
+
 const Optimizer& optimizer_of_schedule(const std::optional<Optimizer>& previous) {
   if (previous) return *previous;
   throw UsageError("prepare(): a schedule belongs to the optimizer before it, and there is none");
@@ -196,6 +211,8 @@ Optimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer
   state_->release(parameters, old);
   // The gradients of the last step are in the memory of the old reducer, which is destroyed.
   if (again) known->zero_grad();
+  // Before rank 0 broadcasts its state, so that the state has equal bits on all ranks.
+  convert_optimizer_state(*optimizer);
   std::shared_ptr<Reducer> reducer, local_reducer;
   if (!ignored.empty()) {
     local_reducer = std::make_shared<Reducer>(ignored, Communicator(), state_->reducer_options);
@@ -253,6 +270,11 @@ void Accelerator::complete_models() {
     if (std::ranges::any_of(state_->models, has_it)) continue;
     throw UsageError("ignored_parameters: no prepared model has a parameter or a module '" + name +
                      "': use the names of named_parameters()");
+  }
+  const bool any_added = std::ranges::any_of(state_->models, [](const auto& model) { return !model.replicated; });
+  if (const std::string warning = warning_of_place(state_->models, state_->device);
+      any_added && is_main_process() && !warning.empty()) {
+    state_->logger.warning(warning);
   }
   for (State::Model& model : state_->models) {
     std::vector<NamedParameter> free;

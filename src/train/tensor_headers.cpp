@@ -38,6 +38,20 @@ bool agree(const TensorHeader& a, const TensorHeader& b, SameShape same) {
   return a.path == b.path && a.dtype == b.dtype && same_sizes(a.sizes, b.sizes, same);
 }
 
+/// The end of the message about a difference at `place` between the tensors of two ranks.
+std::string remedy_for(const std::string& what, const TensorHeaders& a, const TensorHeaders& b, std::size_t place) {
+  if (place >= a.size() || place >= b.size() || a[place].path != b[place].path) {
+    return "Pass the same structure on all ranks";
+  }
+  if (a[place].dtype < 0 || b[place].dtype < 0) return "Pass a dense tensor on all ranks";
+  if (a[place].dtype != b[place].dtype) return "Convert the tensor to one dtype on all ranks";
+  const std::string for_objects = what.starts_with("gather") ? ", or gather_object() for any sizes" : "";
+  if (a[place].sizes.size() != b[place].sizes.size()) {
+    return "Pass tensors with the same number of dimensions on all ranks" + for_objects;
+  }
+  return "Use pad_across_processes() to make sizes equal" + for_objects;
+}
+
 /// The index of the first tensor in which two ranks differ.
 std::string at_place(const TensorHeaders& tensors, std::size_t place) {
   return place < tensors.size() ? tensors[place].describe() : "no further tensor";
@@ -70,7 +84,7 @@ void require_same(const std::string& what, const std::vector<TensorHeaders>& ran
     if (place == first.size() && place == other.size()) continue;
     std::string why = what + ": rank 0 has " + at_place(first, place);
     why += " where rank " + std::to_string(rank) + " has " + at_place(other, place);
-    why += ". Nothing was exchanged. Use pad_across_processes() to make sizes equal, or gather_object() for any sizes";
+    why += ". Nothing was exchanged. " + remedy_for(what, first, other, place);
     throw MismatchError(why);
   }
   for (const TensorHeader& tensor : first) {

@@ -197,7 +197,7 @@ TEST(DeviceGradients, OfTwoDevicesInOneModel) {
   }
 }
 
-/// Two dense parameters of a device in one bucket, on one rank.
+/// Two dense parameters of a device and one without elements in one bucket, on one rank.
 class DeviceGradientStore : public testing::Test {
  protected:
   static at::Tensor parameter(std::int64_t elements) {
@@ -216,8 +216,9 @@ class DeviceGradientStore : public testing::Test {
     return window;
   }
 
-  sync::ParameterSet parameters_{
-      {{.name = "weight", .tensor = parameter(3)}, {.name = "bias", .tensor = parameter(2)}}};
+  sync::ParameterSet parameters_{{{.name = "weight", .tensor = parameter(3)},
+                                  {.name = "bias", .tensor = parameter(2)},
+                                  {.name = "empty", .tensor = parameter(0)}}};
   Communicator communicator_;
   GradientStore store_{parameters_, {}, communicator_};
   const at::NoGradGuard no_grad_;
@@ -251,6 +252,7 @@ TEST_F(DeviceGradientStore, AHeldGradientKeepsItsValues) {
 TEST_F(DeviceGradientStore, FindsZerosWithOneWait) {
   set_gradient(0, 2);
   set_gradient(1, 5);
+  set_gradient(2, 0);
   store_.record(true);
   gradient(0).zero_();
   EXPECT_THROW(store_.find_external_clear(pending_window(), true), UsageError);

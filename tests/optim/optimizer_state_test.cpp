@@ -125,6 +125,32 @@ TEST(OptimizerState, ARestoredOptimizerContinuesWithTheSameBits) {
   }
 }
 
+TEST(OptimizerState, IsConvertedToTheParametersAsLoadingConvertsIt) {
+  for (const Kind& each : kinds()) {
+    SCOPED_TRACE(each.name);
+    Trained moved(each.make);
+    moved.step(2);
+    const StateDict before = moved.state();
+    convert_optimizer_state(*moved.optimizer);
+    const StateDict unchanged = moved.state();
+    for (const auto& [name, value] : unchanged.values()) {
+      const auto* tensor = std::get_if<at::Tensor>(&value);
+      if (tensor == nullptr) continue;
+      EXPECT_TRUE(tensor->is_same(before.get<at::Tensor>(name))) << name;
+    }
+    for (at::Tensor& value : moved.values) value.set_data(value.detach().to(at::kBFloat16));
+    convert_optimizer_state(*moved.optimizer);
+    const StateDict converted = copy_to_cpu(moved.state());
+    for (const auto& [name, value] : converted.values()) {
+      const auto* tensor = std::get_if<at::Tensor>(&value);
+      if (tensor == nullptr) continue;
+      EXPECT_EQ(tensor->scalar_type(), at::kBFloat16) << name;
+    }
+    load_optimizer_state(*moved.optimizer, names, before);
+    EXPECT_TRUE(equal(moved.state(), converted));
+  }
+}
+
 std::string keys_of(const StateDict& state) {
   std::string keys;
   for (const auto& [name, value] : state.values()) keys += name + " ";

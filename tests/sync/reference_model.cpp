@@ -17,6 +17,11 @@ bool any_of(const ReferenceModel::Gradients& gradients) {
   return std::ranges::any_of(gradients, [](const at::Tensor& gradient) { return gradient.defined(); });
 }
 
+bool all_zero(const ReferenceModel::Gradients& gradients) {
+  return std::ranges::none_of(
+      gradients, [](const at::Tensor& gradient) { return gradient.defined() && gradient.any().item<bool>(); });
+}
+
 void add(ReferenceModel::Gradients& to, const ReferenceModel::Gradients& more, double factor = 1) {
   to.resize(more.size());
   for (std::size_t i = 0; i < more.size(); ++i) {
@@ -84,7 +89,9 @@ void ReferenceModel::close() {
 }
 
 bool ReferenceModel::refuses_pass() const {
-  if (contributions_.empty()) return base_ && scope_ != 0 && (!last_ || (base_used_ && base_scope_ != scope_));
+  if (contributions_.empty()) {
+    return base_ && !all_zero(*base_) && scope_ != 0 && (!last_ || (base_used_ && base_scope_ != scope_));
+  }
   return weighted() != (scope_ != 0);
 }
 

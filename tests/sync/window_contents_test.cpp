@@ -82,6 +82,32 @@ TEST(ZeroGrad, AfterLibTorchsOwnIsNoChangeByHand) {
   cleared_twice.on_threads({1, 2});
 }
 
+// The zero_grad(false) of the module or of LibTorch's optimizer leaves zeros. The next window begins without gradients.
+const RankCase zeroed_in_place("zeroed_in_place", [](const Communicator& communicator) {
+  for (const bool last : {true, false}) {
+    ToyModel toy(communicator);
+    {
+      const auto scope = toy.accumulate(1, true);
+      toy.pass({.a = 1, .b = 1});
+      toy.optimizer.step();
+    }
+    toy.inner->zero_grad(/*set_to_none=*/false);
+    // Only the pass of rank 0 reaches the parameters.
+    const bool reaches = communicator.rank() == 0;
+    for (const bool ends : {false, true}) {
+      if (!ends && last) continue;
+      const auto scope = toy.accumulate(reaches ? 1 : 0, ends);
+      toy.pass(reaches ? ToyPass{.a = 4} : ToyPass{});
+      if (ends) toy.optimizer.step();
+    }
+    toy.expect_gradient(toy.a, 4);
+    toy.expect_gradient(toy.b, 0);
+  }
+});
+TEST(ZeroGrad, LibTorchsOwnInPlaceAfterAStepIsAccepted) {
+  zeroed_in_place.on_threads({1, 2, 3});
+}
+
 const RankCase quiet_last_pass("quiet_last_pass", [](const Communicator& communicator) {
   ToyModel toy(communicator);
   const double mine = communicator.rank() == 0 ? communicator.size() : 0;

@@ -94,6 +94,39 @@ TEST(Accelerator, PrepareMakesModelAndOptimizerThoseOfRank0) {
   replicates.everywhere();
 }
 
+// The state of an optimizer that has stepped follows its parameters.
+const RankCase prepared_again("prepared_again", [](const Communicator& communicator) {
+  Mlp net;
+  torch::optim::AdamW adamw(net->parameters(), 0.1);
+  Accelerator accelerator({.communicator = communicator});
+  auto [model, optimizer] = accelerator.prepare(net, adamw);
+  const auto train = [&, &optimizer = optimizer](at::ScalarType dtype) {
+    for (int step = 0; step < 3; ++step) {
+      const Batch batch = batch_of(communicator.rank(), dtype);
+      accelerator.backward(loss_of(net->forward(batch.input), batch.target));
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+  };
+  train(at::kFloat);
+  net->to(at::kBFloat16);
+  accelerator.prepare(net, optimizer);
+  train(at::kBFloat16);
+  for (const at::Tensor& parameter : net->parameters()) {
+    const auto& state =
+        dynamic_cast<const torch::optim::AdamWParamState&>(*adamw.state().at(parameter.unsafeGetTensorImpl()));
+    for (const at::Tensor& tensor : {state.exp_avg(), state.exp_avg_sq(), parameter.detach()}) {
+      EXPECT_EQ(tensor.scalar_type(), at::kBFloat16);
+      const at::Tensor copy = tensor.clone();
+      communicator.broadcast(copy).wait();
+      EXPECT_TRUE(at::equal(copy, tensor));
+    }
+  }
+});
+TEST(Accelerator, PreparingAgainConvertsTheOptimizersStateOnAllRanks) {
+  prepared_again.everywhere();
+}
+
 const RankCase two_accelerators("two_accelerators", [](const Communicator& communicator) {
   Accelerator first({.gradient_accumulation_steps = 2, .communicator = communicator});
   Accelerator second({.communicator = communicator});

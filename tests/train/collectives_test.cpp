@@ -174,16 +174,29 @@ const RankCase differ("collectives_differ", [](const Communicator& communicator)
   const std::string why = refused([&] { return gather(communicator, Map{{"loss", mine}, {"logits", longer}}); });
   EXPECT_TRUE(contains(why, "['logits'] float [7]"));
   EXPECT_TRUE(contains(why, "['logits'] float [3]"));
-  refused([&] { return reduce(communicator, longer); });
-  refused([&] { return broadcast(communicator, longer); });
-  refused([&] { return pad_across_processes(communicator, last ? mine : mine.unsqueeze(0)); });
-  refused([&] { return gather(communicator, last ? mine.to(at::kDouble) : mine); });
-  refused([&] { return gather(communicator, last ? at::Tensor() : mine); });
-  refused([&] { return gather(communicator, last ? mine.to_sparse() : mine); });
+  // Each message ends with the remedy for its difference.
+  const auto ends = [](const std::string& message, const std::string& remedy) {
+    EXPECT_TRUE(message.ends_with("Nothing was exchanged. " + remedy)) << message;
+  };
+  ends(why, "Use pad_across_processes() to make sizes equal, or gather_object() for any sizes");
+  ends(refused([&] { return reduce(communicator, longer); }), "Use pad_across_processes() to make sizes equal");
+  ends(refused([&] { return broadcast(communicator, longer); }), "Use pad_across_processes() to make sizes equal");
+  ends(refused([&] { return pad_across_processes(communicator, last ? mine : mine.unsqueeze(0)); }),
+       "Pass tensors with the same number of dimensions on all ranks");
+  ends(refused([&] { return gather(communicator, last ? mine.to(at::kDouble) : mine); }),
+       "Convert the tensor to one dtype on all ranks");
+  ends(refused([&] { return gather(communicator, last ? at::Tensor() : mine); }), "Pass a dense tensor on all ranks");
+  ends(refused([&] { return gather(communicator, last ? mine.to_sparse() : mine); }),
+       "Pass a dense tensor on all ranks");
   // Other structures: no further tensor, another key.
-  EXPECT_TRUE(contains(refused([&] { return gather(communicator, std::vector<at::Tensor>(last ? 1 : 2, mine)); }),
-                       "no further tensor"));
-  refused([&] { return gather(communicator, Map{{last ? "b" : "a", mine}}); });
+  const std::string shorter =
+      refused([&] { return gather(communicator, std::vector<at::Tensor>(last ? 1 : 2, mine)); });
+  EXPECT_TRUE(contains(shorter, "no further tensor"));
+  ends(shorter, "Pass the same structure on all ranks");
+  ends(refused([&] {
+         return gather(communicator, Map{{last ? "b" : "a", mine}});
+       }),
+       "Pass the same structure on all ranks");
   // Other arguments, another function.
   refused([&] { return reduce(communicator, mine, last ? ReduceOp::max : ReduceOp::sum); });
   refused([&] { return reduce(communicator, mine, ReduceOp::sum, last ? 0.5 : 1.0); });

@@ -30,8 +30,8 @@ class Stateful {
   /// Returns all values that load_state_dict() needs. Tensors may be shared with the object: the caller copies them
   /// before it writes them.
   virtual StateDict state_dict() const = 0;
-  /// Restores the object from `state`. Throws CheckpointError, and leaves the object unchanged, if the state does not
-  /// fit.
+  /// Restores the object from `state`, whose tensors may be in CPU memory: copy them to the device of the object.
+  /// Throws CheckpointError, and leaves the object unchanged, if the state does not fit.
   virtual void load_state_dict(const StateDict& state) = 0;
   /// Ends a registration with the object.
   const Lifetime& lifetime() const { return lifetime_; }

@@ -53,7 +53,8 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// - a tutti::Scheduler, or for PlateauOptions a tutti::ReduceLROnPlateau, whose metric is the mean over ranks.
   /// Rvalue optimizers are owned. Lvalue optimizers are referenced and must outlive the Accelerator. Models and the
   /// state of optimizers are broadcast from rank 0. After a parameter was added, frozen, unfrozen or moved, prepare the
-  /// model and its optimizer (LibTorch's or the prepared one) again, between steps. Earlier copies of the prepared
+  /// model and its optimizer (LibTorch's or the prepared one) again, between steps. The state of Adam, AdamW, SGD,
+  /// RMSprop and Adagrad then moves to the devices and dtypes of the parameters. Earlier copies of the prepared
   /// optimizer and of its schedules stay valid. Throws MismatchError if ranks prepare different models, and UsageError
   /// if an optimizer has parameters outside the prepared models.
   template <typename... Ts>

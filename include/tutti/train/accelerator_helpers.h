@@ -75,7 +75,8 @@ class AcceleratorHelpers {
   [[nodiscard]] T broadcast(const T& value, int from_process = 0, const CallOptions& call = {}) const {
     return tutti::broadcast(communicator(), value, from_process, call);
   }
-  /// Returns the objects of all ranks, in the order of ranks. The numbers of objects may differ.
+  /// Returns the objects of all ranks, in the order of ranks. The numbers of objects may differ. Their tensors are in
+  /// CPU memory, as in the two functions below.
   template <Packable T>
   [[nodiscard]] std::vector<T> gather_object(const std::vector<T>& objects, const CallOptions& call = {}) const {
     return tutti::gather_object(communicator(), objects, call);

@@ -131,7 +131,7 @@ requires(!Nested<std::vector<T>>)
 }
 
 /// Returns the objects of all ranks, in the order of ranks. The numbers of objects and the shapes of tensors may
-/// differ.
+/// differ. Tensors in the result are in CPU memory.
 template <Packable T>
 [[nodiscard]] std::vector<T> gather_object(const Communicator& communicator, const std::vector<T>& objects,
                                            const CallOptions& call = {}) {
@@ -139,7 +139,8 @@ template <Packable T>
   return detail::unpack_all<T>(detail::gather_bytes(communicator, what, detail::packed(objects), call));
 }
 
-/// Returns the object of rank `from_process` on all ranks. The objects of the other ranks are ignored.
+/// Returns the object of rank `from_process` on all ranks. The objects of the other ranks are ignored. Tensors in the
+/// result are in CPU memory.
 template <Packable T>
 [[nodiscard]] T broadcast_object(const Communicator& communicator, const T& object, int from_process = 0,
                                  const CallOptions& call = {}) {

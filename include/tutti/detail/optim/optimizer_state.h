@@ -32,4 +32,9 @@ bool has_parameter_names(const torch::optim::Optimizer& optimizer);
 void load_optimizer_state(torch::optim::Optimizer& optimizer, std::span<const std::string> names,
                           const StateDict& state);
 
+/// Converts the state of each parameter to the parameter's device and dtype, as load_optimizer_state() does: the
+/// program may have moved the parameters after a step. State that fits stays in its tensors. Does nothing to an
+/// optimizer whose state has no names (has_parameter_names()).
+void convert_optimizer_state(torch::optim::Optimizer& optimizer);
+
 }  // namespace tutti
