@@ -29,7 +29,7 @@ EpochReading::EpochReading(std::shared_ptr<EpochCursor> cursor, EpochTail tail, 
   items_ = shard_indices(shard_options, epoch_, read);
   unique_items_ = unique_shard_size(shard_options, read);
   size_ = shard_batches(shard_options, read);
-  if (tail_ != EpochTail::shorten) return;
+  if (tail_ != EpochTail::shorten || shard_options.drop_last) return;
   ShardOptions last_rank = shard_options;
   last_rank.rank = shard_options.world_size - 1;
   uneven_ = batches_of(unique_shard_size(last_rank, read), batch_size_) != size_;

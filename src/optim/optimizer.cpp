@@ -174,6 +174,10 @@ void Optimizer::step_parameters() {
 }
 
 void Optimizer::zero_grad(bool set_to_none) {
+  reducer()->warn_before_last_scope("zero_grad()",
+                                    "discards the passes of the window so far. Call it inside the scope, where it acts "
+                                    "at the window's end; discard_accumulation() discards a window without this "
+                                    "warning");
   reducer()->clear(set_to_none);
   if (state_->local_reducer) state_->local_reducer->clear(set_to_none);
   if (!reducer()->at_window_end()) return;

@@ -16,6 +16,9 @@ Scheduler::Scheduler(Optimizer optimizer, LrSchedule schedule, const SchedulePac
 }
 
 void Scheduler::step() {
+  optimizer_.reducer()->warn_before_last_scope("a schedule's step()",
+                                               "advances the schedule. If the loop calls it for each batch, call it "
+                                               "inside the scope, where it acts at the window's end");
   const bool at_window_end = optimizer_.reducer()->at_window_end();
   if (at_window_end && optimizer_.step_was_skipped()) return;
   const std::int64_t position = state_->position + advance(pace_, at_window_end);

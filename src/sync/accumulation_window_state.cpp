@@ -20,12 +20,21 @@ void AccumulationWindowState::open_scope(const AccumulationStep& step) {
 }
 
 void AccumulationWindowState::close_scope() {
-  if (!std::exchange(scope_, std::nullopt)->syncs || is(GradientState::aborted) || is(GradientState::invalid)) return;
+  const bool is_last = std::exchange(scope_, std::nullopt)->syncs;
+  if (is(GradientState::aborted) || is(GradientState::invalid)) return;
+  if (!is_last) {
+    if (latest_scope_ == LatestScope::none) latest_scope_ = LatestScope::not_last;
+    return;
+  }
   // Passes after a step in the scope form a window that ends with the scope. A window without a step stays open.
   if (stepped_in_scope_ && is(GradientState::mean)) gradients_ = GradientState::finished;
   // Also drops the weights of passes without gradients.
   if (is_over() || (stepped_in_scope_ && is(GradientState::none))) window_.restart(false);
-  last_scope_closed_ = true;
+  latest_scope_ = LatestScope::last;
+}
+
+void AccumulationWindowState::allow_early_step() {
+  if (awaits_last_scope()) latest_scope_ = LatestScope::none;
 }
 
 void AccumulationWindowState::begin_pass(const std::optional<std::string>& carried_over) {
@@ -37,7 +46,7 @@ void AccumulationWindowState::begin_pass(const std::optional<std::string>& carri
     }
     began_on_carried_over_ = carried_over.has_value();
   }
-  last_scope_closed_ = false;
+  latest_scope_ = LatestScope::none;
   if (scope_) {
     window_.begin_weighted_pass();
     add_scope_weight();
@@ -51,7 +60,7 @@ void AccumulationWindowState::begin_pass(const std::optional<std::string>& carri
 
 void AccumulationWindowState::add_scope_weight() {
   if (!scope_ || std::exchange(weight_added_, true)) return;
-  last_scope_closed_ = false;
+  latest_scope_ = LatestScope::none;
   window_.add_weight(scope_->weight, scope_->of_split_batch ? WeightUnit::split_batch_part : WeightUnit::micro_batch);
 }
 
@@ -101,7 +110,8 @@ void AccumulationWindowState::invalidate(const std::string& why) {
 
 void AccumulationWindowState::restart(bool stepped) {
   window_.restart(stepped);
-  began_on_carried_over_ = last_scope_closed_ = false;
+  began_on_carried_over_ = false;
+  latest_scope_ = LatestScope::none;
   weight_added_ = pass_seen_ = false;
   // Further passes of the scope form a new window.
   sync_due_ = scope_ && scope_->syncs && (sync_due_ || !before_first_sync_);
@@ -118,7 +128,7 @@ Clearing AccumulationWindowState::clearing() const {
   if (is(GradientState::aborted)) return Clearing::nothing;
   if (is_over()) return Clearing::finished;
   if (pass_seen_) return scope_->syncs ? Clearing::window : Clearing::nothing;
-  if (last_scope_closed_) return Clearing::window;
+  if (latest_scope_ == LatestScope::last) return Clearing::window;
   return window_.weighting() == Weighting::weighted ? Clearing::nothing : Clearing::window;
 }
 
@@ -150,7 +160,7 @@ StateDict AccumulationWindowState::state_dict() const {
   state.set("consumed", is(GradientState::consumed));
   state.set("zeros_may_differ", zeros_may_differ_);
   if (is(GradientState::finished)) state.set("left", true);
-  if (last_scope_closed_) state.set("last_scope_closed", true);
+  if (latest_scope_ == LatestScope::last) state.set("last_scope_closed", true);
   return state;
 }
 
@@ -163,7 +173,8 @@ void AccumulationWindowState::load_state_dict(const StateDict& state) {
   window_ = window;
   zeros_may_differ_ = zeros_may_differ;
   const bool left = state.contains("left") && state.get<bool>("left");
-  last_scope_closed_ = state.contains("last_scope_closed") && state.get<bool>("last_scope_closed");
+  const bool last_closed = state.contains("last_scope_closed") && state.get<bool>("last_scope_closed");
+  if (last_closed) latest_scope_ = LatestScope::last;
   gradients_ = consumed               ? GradientState::consumed
                : left                 ? GradientState::finished
                : window.pending() > 0 ? GradientState::pending

@@ -28,6 +28,13 @@ enum class Clearing {
   window,    ///< all gradients and weights
 };
 
+/// The scope of the window that has closed last, unless a pass or the window's end has followed.
+enum class LatestScope {
+  none,
+  not_last,  ///< the window's last scope is still to come
+  last,      ///< the window's last scope, in which no step ran
+};
+
 class AccumulationWindowState {
  public:
   GradientState gradients() const { return gradients_; }
@@ -57,6 +64,10 @@ class AccumulationWindowState {
   /// Throws UsageError if passes inside and outside of scopes would mix, or if a mean over old and new gradients is
   /// undefined.
   void begin_pass(const std::optional<std::string>& carried_over);
+  /// Whether no scope is open and the window's last scope is still to come, so that the window is incomplete.
+  bool awaits_last_scope() const { return !scope_ && latest_scope_ == LatestScope::not_last; }
+  /// The program has synchronized the incomplete window, so a step may use it.
+  void allow_early_step();
   /// Adds the weight of the open scope, even if its backward pass reaches no parameter on this rank.
   void add_scope_weight();
   void end_pass(bool synchronized);
@@ -108,7 +119,7 @@ class AccumulationWindowState {
   Window window_;
   GradientState gradients_ = GradientState::none;
   std::string reason_;
-  bool last_scope_closed_ = false;  // the window's last scope has closed without a step, and no pass has followed
+  LatestScope latest_scope_ = LatestScope::none;
   bool zeros_may_differ_ = false;
   bool began_on_carried_over_ = false;
   // Of the open scope.

@@ -105,6 +105,10 @@ void Reducer::prepare_step() {
   const std::lock_guard lock(impl_->mutex_);
   impl_->prepare_step();
 }
+void Reducer::warn_before_last_scope(const std::string& call, const std::string& effect) {
+  const std::lock_guard lock(impl_->mutex_);
+  impl_->warn_before_last_scope(call, effect);
+}
 void Reducer::set_loss_scale(double scale) {
   const std::lock_guard lock(impl_->mutex_);
   if (scale != impl_->store_.loss_scale()) impl_->set_loss_scale(scale);

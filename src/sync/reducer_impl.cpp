@@ -118,6 +118,7 @@ void Reducer::Impl::synchronize() {
   check_plan();
   check_gradients_cleared(false, true);
   run_sync();
+  window_state_.allow_early_step();
 }
 
 double Reducer::Impl::mean_over_ranks(double value) {
@@ -153,6 +154,13 @@ void Reducer::Impl::prepare_step() {
     if (!local_) ++stats_.syncs_in_step;
   }
   run_sync();
+}
+
+void Reducer::Impl::warn_before_last_scope(const std::string& call, const std::string& effect) {
+  if (!window_state_.awaits_last_scope() || communicator_.rank() != 0) return;
+  if (std::exchange(warned_before_last_scope_, true)) return;
+  Logger(0).warning(parameters_.model_prefix() + call +
+                    " outside of accumulate(), in a window whose last scope is still to come, " + effect);
 }
 
 void Reducer::Impl::set_loss_scale(double scale) {
@@ -226,12 +234,20 @@ void Reducer::Impl::check_before_step() {
   // Also for a rank without passes: other ranks have added theirs to the same gradients.
   check_gradients_cleared(true, window_state_.scope() && window_state_.sync_due_at_step());
   if (window_state_.scope()) return;
+  if (is_pending() && options_.reproducible) {
+    throw UsageError(parameters_.model_prefix() +
+                     "step outside accumulate() in the middle of a window: a reproducible sum is computed at the "
+                     "window's end");
+  }
+  if (window_state_.awaits_last_scope()) {
+    throw UsageError(
+        parameters_.model_prefix() +
+        "step() or clipping outside of accumulate(), in a window whose last scope is still to come: the "
+        "step would use a part of the window. Move clipping, step(), zero_grad() and the schedule's step() "
+        "into the scope, where they act at the window's end. For a step on the passes so far, call "
+        "synchronize() first");
+  }
   if (is_pending()) {
-    if (options_.reproducible) {
-      throw UsageError(parameters_.model_prefix() +
-                       "step outside accumulate() in the middle of a window: a reproducible sum is computed at the "
-                       "window's end");
-    }
     if (communicator_.size() > 1) checker_.check_unchanged();
   } else if (window_state_.window().syncs() == 0) {
     // A tensor that replaced a used mean counts as that mean, as before the step.

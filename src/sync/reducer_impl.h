@@ -40,6 +40,7 @@ class Reducer::Impl final : private sync::BackwardEvents {
   void synchronize();
   double mean_over_ranks(double value);
   void prepare_step();
+  void warn_before_last_scope(const std::string& call, const std::string& effect);
   void set_loss_scale(double scale);
   void on_optimizer_step();
   void clear(bool set_to_none);
@@ -116,6 +117,7 @@ class Reducer::Impl final : private sync::BackwardEvents {
   Communicator communicator_;  // has this rank alone while local
   Communicator inactive_communicator_;
   bool local_ = false;
+  bool warned_before_last_scope_ = false;
   std::int64_t ended_windows_ = 0;  // windows whose last accumulate() scope was opened
   const ReducerOptions options_;
   const sync::ParameterSet parameters_;

@@ -106,8 +106,10 @@ SyncPlan make_sync_plan(std::span<const SyncHeader> headers) {
     plan.weighting = Weighting::weighted;
     for (const SyncHeader& header : headers) plan.total_weight += header.weight;
     if (!(plan.total_weight > 0) || !std::isfinite(plan.total_weight)) {
-      plan.mismatch = "the weights of this step's micro-batches add up to " + std::to_string(plan.total_weight) +
-                      " over all ranks: a mean needs a positive total";
+      plan.mismatch =
+          "the weights of this step's micro-batches add up to " + std::to_string(plan.total_weight) +
+          " over all ranks: a mean needs a positive total. If no micro-batch of a step may count (no token in any "
+          "of them), give each a small positive weight, such as std::max(tokens, 1e-9)";
       return plan;
     }
   }

@@ -58,6 +58,23 @@ std::string name_of(const ShardingCase& of) {
          std::to_string(of.world_size) + " ranks, sharding " + std::to_string(static_cast<int>(of.sharding));
 }
 
+TEST(Uneven, DropLastLeavesOutShortBatchesAsWithEvenBatches) {
+  for (ShardingCase of : sharding_cases()) {
+    of.drop_last = true;
+    if (of.samples < of.world_size * of.batch_size) continue;  // no batch
+    SCOPED_TRACE(name_of(of));
+    for (int rank = 0; rank < of.world_size; ++rank) {
+      auto uneven = loader_of(of, rank, false);
+      auto even = loader_of(of, rank, true);
+      const std::int64_t size = uneven.size();
+      const auto batches = read(uneven);
+      EXPECT_EQ(batches, read(even));
+      EXPECT_EQ(size, static_cast<std::int64_t>(batches.size()));
+      for (const auto& batch : batches) EXPECT_EQ(static_cast<std::int64_t>(batch.size()), of.batch_size);
+    }
+  }
+}
+
 TEST(Uneven, EverySampleIsReadOnce) {
   for (const ShardingCase& of : sharding_cases()) {
     SCOPED_TRACE(name_of(of));

@@ -38,7 +38,8 @@ enum class ScheduleRule {
   /// tutti's default.
   optimizer_step,
   /// Hugging Face Accelerate's rule: num_processes positions per optimizer step. A schedule whose length was set for
-  /// one process then ends at the same epoch on several.
+  /// one process then ends at the same epoch on several. For loaders with split_batches use optimizer_step: Accelerate
+  /// then advances by one position too.
   accelerate,
   /// Accelerate's rule with adjust_scheduler, as documented: num_processes positions per micro-batch. The length is
   /// the number of micro-batches of all processes together.

@@ -47,7 +47,9 @@ class Optimizer final : public Stateful {
 
   /// Inside accumulate(): steps if the scope ends its window, otherwise does nothing. Outside: synchronizes pending
   /// gradients, then steps. Throws UsageError if a gradient may not be the mean over ranks, and for a parameter that
-  /// has a gradient and was added to the optimizer after prepare(), which no reducer synchronizes.
+  /// has a gradient and was added to the optimizer after prepare(), which no reducer synchronizes. Also throws it
+  /// outside of scopes if the window's last scope is still to come, unless Accelerator::synchronize() has been called
+  /// there.
   void step(const CallSite& where = CallSite::here());
   /// For optimizers that evaluate the loss several times in a step (LBFGS). `closure` calls zero_grad(), runs forward
   /// and backward over this rank's data, and returns the loss, a scalar. After each evaluation, gradients and loss are

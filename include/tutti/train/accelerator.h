@@ -175,10 +175,10 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// Restores the state that save_state() wrote. On the same number of ranks, training continues to the same bits. On
   /// another number, every sample of the epoch is still read once, and the gradients of open windows are distributed
   /// over the new ranks. The program must have prepared the objects that were saved, in any order: models are matched
-  /// by their classes, and optimizers, schedules and windows by the names of their parameters, where these differ. A
-  /// saved loader that the program does not have is left out, with a warning if it was within an epoch. Every rank must
-  /// call it. If a part does not match, all ranks throw CheckpointError with the part's name, and no state is changed
-  /// on any rank.
+  /// by their classes, and optimizers, schedules and windows by the names of their parameters. Those with equal classes
+  /// or names, such as a model and its average, must be prepared in the order of the saved program. A saved loader that
+  /// the program does not have is left out, with a warning if it was within an epoch. Every rank must call it. If a
+  /// part does not match, all ranks throw CheckpointError with the part's name, and no state is changed on any rank.
   CheckpointInfo load_state(const std::filesystem::path& folder, const CallSite& where = CallSite::here());
   /// Loads the newest complete checkpoint with an automatic name. All ranks skip a checkpoint that has a missing or
   /// damaged file on any of them, with a warning that names the file. Returns nullopt and changes nothing if there is

@@ -106,8 +106,12 @@ class Reducer final : public Stateful {
   /// Returns the mean of `value` over the ranks of the communicator. Every rank must call it, between passes.
   double mean_over_ranks(double value);
   /// Must be called before gradients are read at the end of the window: runs the synchronization if it is missing.
-  /// Throws UsageError, which names the parameter, if a gradient may not be the mean over ranks.
+  /// Throws UsageError, which names the parameter, if a gradient may not be the mean over ranks, and outside of scopes
+  /// in a window whose last scope is still to come, unless synchronize() has been called there.
   void prepare_step();
+  /// Warns on rank 0, once, if no scope is open and the window's last scope is still to come: the call acts, although
+  /// it would not inside the scopes. `call` and `effect` are parts of the message.
+  void warn_before_last_scope(const std::string& call, const std::string& effect);
   /// The factor on the loss of the next backward pass. Synchronization divides gradients by it. Must be equal on all
   /// ranks; it may change within a window.
   void set_loss_scale(double scale);
