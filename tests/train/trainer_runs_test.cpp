@@ -25,7 +25,7 @@ const RankCase changes_callbacks("changes_callbacks", [](const Communicator& com
   const TemporaryFolder scratch;
   const std::string folder = communicator.broadcast_object(scratch.path().string());
   const auto ema = std::make_shared<Ema>(EmaOptions{.decay = 0.9});
-  const auto patience = std::make_shared<EarlyStopping>(EarlyStoppingOptions{.patience = 1});
+  const auto early_stopping = std::make_shared<EarlyStopping>(EarlyStoppingOptions{.patience = 1});
   std::string said;
   const auto run = [&](const std::shared_ptr<Callback>& callback, std::int64_t steps) {
     TrainerRun one({.project = {.project_dir = folder}, .communicator = communicator},
@@ -40,7 +40,7 @@ const RankCase changes_callbacks("changes_callbacks", [](const Communicator& com
   };
   EXPECT_EQ(run(ema, 2), StopReason::finished);
   // Without the state of step 2, so the evaluation of step 3 is its first.
-  EXPECT_EQ(run(patience, 3), StopReason::finished);
+  EXPECT_EQ(run(early_stopping, 3), StopReason::finished);
   const bool logs = communicator.rank() == 0;
   EXPECT_EQ(said.find("holds no 'object_callback_early_stopping': the callback begins without") != std::string::npos,
             logs)
@@ -49,7 +49,7 @@ const RankCase changes_callbacks("changes_callbacks", [](const Communicator& com
                 std::string::npos,
             logs)
       << said;
-  EXPECT_EQ(run(patience, 4), StopReason::callback) << "the second, which is worse";
+  EXPECT_EQ(run(early_stopping, 4), StopReason::callback) << "the second, which is worse";
   communicator.barrier().wait();
 });
 TEST(TrainerRuns, AResumedRunMayHaveOtherCallbacks) {
