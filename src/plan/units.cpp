@@ -37,7 +37,8 @@ Link read_link(const std::string& word) {
   const std::string_view text = word;
   const auto equals = text.find('=');
   const auto comma = text.find(',', equals == std::string_view::npos ? 0 : equals);
-  if (equals != std::string_view::npos && equals > 0 && comma != std::string_view::npos) {
+  const bool has_name = equals != std::string_view::npos && equals > 0 && text.find(',') > equals;
+  if (has_name && comma != std::string_view::npos) {
     const auto latency = read_number(text.substr(equals + 1, comma - equals - 1));
     const auto rate = read_number(text.substr(comma + 1));
     if (latency && rate && *latency >= 0 && *rate > 0) {

@@ -123,7 +123,9 @@ std::size_t MovesRun::run_scope(const std::vector<Move>& moves, std::size_t open
     scope_ = nullptr;
   }
   for (int m = 0; m < 2; ++m) {
-    if (open.members[m]) models_[m].reference->close();
+    if (!open.members[m]) continue;
+    models_[m].reference->close();
+    closed_early_[static_cast<std::size_t>(m)] = !open.last;
   }
   return next + 1;
 }
@@ -138,6 +140,8 @@ void MovesRun::run_move(const Move& move) {
   // Outside of scopes a rank without passes does not know that its peers wait.
   const bool uses = move.verb == Verb::step || move.verb == Verb::clip || move.verb == Verb::clip_behind;
   if (scope_ == nullptr && uses && model.reference->uneven()) return;
+  // A step between the scopes of a window is an error, unless a pass or synchronize() has followed the last scope.
+  if (!model.reference->in_scope() && uses && closed_early_[static_cast<std::size_t>(move.model)]) may_fail_ = true;
   switch (move.verb) {
     case Verb::open:
     case Verb::close:

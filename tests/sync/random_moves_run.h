@@ -69,8 +69,9 @@ class MovesRun {
   Communicator status_;  // for the test's own communication
   std::array<Model, 2> models_;
   const Move* scope_ = nullptr;
-  const Move* left_out_ = nullptr;  // the pass of this scope that the absent rank skips
-  std::array<bool, 2> came_{};      // by model: true after a step in this scope
+  const Move* left_out_ = nullptr;      // the pass of this scope that the absent rank skips
+  std::array<bool, 2> came_{};          // by model: true after a step in this scope
+  std::array<bool, 2> closed_early_{};  // by model: its last scope was not the last one of a window
   std::vector<Held> held_;
   std::string found_;       // a failure in the middle of an iteration
   bool must_fail_ = false;  // all ranks must have an error in this iteration
