@@ -107,7 +107,7 @@ FAULTS = [
     Fault("comm/operation_queue.cpp", "an exception does not end operations in flight",
           "is_unwinding_ = true;\n  backend_->close();", "", ON_THREADS),
     Fault("comm/operation_queue.cpp", "ranks may make different calls",
-          "check_signatures(gathered.by_rank, call.operation.number);", "", ON_THREADS),
+          "check_signatures(gathered.by_rank, call.operation);", "", ON_THREADS),
 
     Fault("device/side_stream.cpp", "an event does not wait for its stream",
           "event_->record(*stream);", ""),
