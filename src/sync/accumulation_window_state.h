@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "sync/window.h"
 #include "tutti/detail/sync/sync_scopes.h"
@@ -66,6 +67,8 @@ class AccumulationWindowState {
   void begin_pass(const std::optional<std::string>& carried_over);
   /// Whether no scope is open and the window's last scope is still to come, so that the window is incomplete.
   bool awaits_last_scope() const { return !scope_ && latest_scope_ == LatestScope::not_last; }
+  /// True for the first call of the program in an incomplete window.
+  bool first_early_call() { return awaits_last_scope() && !std::exchange(called_early_, true); }
   /// The program has synchronized the incomplete window, so a step may use it.
   void allow_early_step();
   /// Adds the weight of the open scope, even if its backward pass reaches no parameter on this rank.
@@ -120,6 +123,7 @@ class AccumulationWindowState {
   GradientState gradients_ = GradientState::none;
   std::string reason_;
   LatestScope latest_scope_ = LatestScope::none;
+  bool called_early_ = false;
   bool zeros_may_differ_ = false;
   bool began_on_carried_over_ = false;
   // Of the open scope.

@@ -157,8 +157,7 @@ void Reducer::Impl::prepare_step() {
 }
 
 void Reducer::Impl::warn_before_last_scope(const std::string& call, const std::string& effect) {
-  if (!window_state_.awaits_last_scope() || communicator_.rank() != 0) return;
-  if (std::exchange(warned_before_last_scope_, true)) return;
+  if (!window_state_.first_early_call() || communicator_.rank() != 0) return;
   Logger(0).warning(parameters_.model_prefix() + call +
                     " outside of accumulate(), in a window whose last scope is still to come, " + effect);
 }

@@ -117,7 +117,6 @@ class Reducer::Impl final : private sync::BackwardEvents {
   Communicator communicator_;  // has this rank alone while local
   Communicator inactive_communicator_;
   bool local_ = false;
-  bool warned_before_last_scope_ = false;
   std::int64_t ended_windows_ = 0;  // windows whose last accumulate() scope was opened
   const ReducerOptions options_;
   const sync::ParameterSet parameters_;

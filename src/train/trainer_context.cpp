@@ -211,7 +211,6 @@ StopReason TrainerContext::end_fit() {
   finish();
   accelerator_.wait_for_checkpoint();
   bar_.reset();
-  signal_.reset();
   accelerator_.state_->has_trained = true;
   accelerator_.state_->last_trainer = progress_;
   const StopReason reason = signal_received_  ? StopReason::signal
