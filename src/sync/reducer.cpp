@@ -105,7 +105,7 @@ void Reducer::prepare_step() {
   const std::lock_guard lock(impl_->mutex_);
   impl_->prepare_step();
 }
-void Reducer::warn_before_last_scope(const std::string& call, const std::string& effect) {
+void Reducer::warn_before_last_scope(const char* call, const char* effect) {
   const std::lock_guard lock(impl_->mutex_);
   impl_->warn_before_last_scope(call, effect);
 }

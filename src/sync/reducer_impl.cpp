@@ -156,7 +156,7 @@ void Reducer::Impl::prepare_step() {
   run_sync();
 }
 
-void Reducer::Impl::warn_before_last_scope(const std::string& call, const std::string& effect) {
+void Reducer::Impl::warn_before_last_scope(const char* call, const char* effect) {
   if (!window_state_.first_early_call() || communicator_.rank() != 0) return;
   Logger(0).warning(parameters_.model_prefix() + call +
                     " outside of accumulate(), in a window whose last scope is still to come, " + effect);

@@ -40,7 +40,7 @@ class Reducer::Impl final : private sync::BackwardEvents {
   void synchronize();
   double mean_over_ranks(double value);
   void prepare_step();
-  void warn_before_last_scope(const std::string& call, const std::string& effect);
+  void warn_before_last_scope(const char* call, const char* effect);
   void set_loss_scale(double scale);
   void on_optimizer_step();
   void clear(bool set_to_none);

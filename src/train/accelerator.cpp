@@ -219,7 +219,7 @@ c10::DeviceType Accelerator::State::device_of_forward() const {
   return first.value_or(device.value_or(c10::Device(c10::kCPU)).type());
 }
 
-void Accelerator::backward(const at::Tensor& loss, const CallSite& where) {
+void Accelerator::backward(const at::Tensor& loss, bool retain_graph, const CallSite& where) {
   const CallSiteScope here(where);
   if (num_processes() > 1 && state_->reducers.empty()) {
     throw UsageError("backward() on " + std::to_string(num_processes()) +
@@ -237,7 +237,7 @@ void Accelerator::backward(const at::Tensor& loss, const CallSite& where) {
   }
   const PrecisionGuard::ScaledBackward scaled(*state_->precision);
   try {
-    (factor == 1.0 ? loss : loss * factor).backward();
+    (factor == 1.0 ? loss : loss * factor).backward({}, retain_graph);
   } catch (...) {
     for (const auto& synchronized : state_->reducers) synchronized.reducer->on_backward_error();
     throw;

@@ -193,10 +193,11 @@ CountedSamples counted_samples(const LoaderPosition* position, std::int64_t rows
                 "no loop over a loader of this Accelerator is running, so repeated samples are unknown: call it in the "
                 "loop's body, or use gather()"};
   }
+  // Every rank in the loop throws here. A rank without batches does not call, so that no exchange can tell it.
   if (position->uneven) {
-    return {.error =
-                "ranks receive different numbers of batches in this loop, so the last calls would wait for ranks "
-                "without data: leave even_batches on or, without LocalSGD, open join_uneven_inputs() around the loop"};
+    throw UsageError(
+        "gather_for_metrics: ranks receive different numbers of batches in this loop, so the last calls would wait for "
+        "ranks without data: leave even_batches on or, without LocalSGD, open join_uneven_inputs() around the loop");
   }
   if (rows < 0) {
     return {.error = "a tensor without dimensions has no dimension of samples: use gather() or reduce()"};

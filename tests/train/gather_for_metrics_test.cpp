@@ -53,7 +53,7 @@ TEST(CountedSamples, FollowFromTheLoopsPosition) {
   EXPECT_EQ(count({}, 4), 4);  // a batch of unknown length that repeats nothing
   EXPECT_EQ(count({.samples = 4}, 5), -1);
   EXPECT_EQ(count({.samples = 4}, -1), -1);
-  EXPECT_EQ(count({.uneven = true, .samples = 4}, 4), -1);
+  EXPECT_THROW(count({.uneven = true, .samples = 4}, 4), UsageError);
   EXPECT_FALSE(detail::counted_samples(nullptr, 4).error.empty());
 }
 
@@ -115,6 +115,10 @@ const RankCase joined("metrics_joined", [](const Communicator& communicator) {
     for (const auto& batch : loader) {
       EXPECT_THROW((void)accelerator.gather_for_metrics(as_tensor(batch)), UsageError);
       break;
+    }
+    auto short_loader = accelerator.data_loader(Numbers(1), {.batch_size = 2, .even_batches = false});
+    for (const auto& batch : short_loader) {  // no batch on ranks above 0
+      EXPECT_THROW((void)accelerator.gather_for_metrics(as_tensor(batch)), UsageError);
     }
   }
   const auto join = accelerator.join_uneven_inputs();

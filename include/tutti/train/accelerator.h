@@ -127,11 +127,12 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
     return forward();
   }
 
-  /// Runs loss.backward(). Outside accumulate() the loss is first divided by gradient_accumulation_steps, as in
-  /// Accelerate; inside, the window's mean replaces the division. With fp16 the loss is scaled, and the synchronization
-  /// unscales the gradients. Every rank must call it if the pass synchronizes. Throws UsageError for a forward pass
-  /// outside autocast() if mixed precision is set, and on several ranks if nothing is prepared.
-  void backward(const at::Tensor& loss, const CallSite& where = CallSite::here());
+  /// Runs loss.backward({}, retain_graph). Outside accumulate() the loss is first divided by
+  /// gradient_accumulation_steps, as in Accelerate; inside, the window's mean replaces the division. With fp16 the loss
+  /// is scaled, and the synchronization unscales the gradients. Every rank must call it if the pass synchronizes.
+  /// Throws UsageError for a forward pass outside autocast() if mixed precision is set, and on several ranks if nothing
+  /// is prepared.
+  void backward(const at::Tensor& loss, bool retain_graph = false, const CallSite& where = CallSite::here());
 
   /// Synchronizes gradients that are not synchronized yet, clips their total norm to `max_norm`, and returns the norm
   /// before clipping, which works as a double. Under fp16 the norm is that of the unscaled gradients. Every rank must

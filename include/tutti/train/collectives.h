@@ -110,8 +110,8 @@ template <Nested T>
 
 /// gather() of a value with one row per sample of the batch at `position`, without samples that the loader repeated:
 /// over an epoch each sample is gathered once. Size of dim 0 must be the number of samples, which may differ between
-/// ranks. Throws UsageError on all ranks if it is not, outside of loops, and if ranks receive different numbers of
-/// batches.
+/// ranks. Throws UsageError on all ranks if it is not and outside of loops, and on each rank that has a batch if ranks
+/// receive different numbers of batches.
 template <Nested T>
 [[nodiscard]] T gather_for_metrics(const Communicator& communicator, const T& value, const LoaderPosition* position,
                                    const CallOptions& call = {}) {

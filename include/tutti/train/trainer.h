@@ -80,7 +80,7 @@ class Trainer final : public TrainerContext {
       const auto window = accelerator_.accumulate(model_, {.weight = own_weight});
       const at::Tensor loss = clock_.measure(
           Stage::forward, [&] { return accelerator_.autocast([&] { return functions_.loss(model_, batch); }); });
-      clock_.measure(Stage::backward, [&] { accelerator_.backward(loss, {}); });
+      clock_.measure(Stage::backward, [&] { accelerator_.backward(loss, /*retain_graph=*/false, {}); });
       count(counts ? loss : loss.new_zeros({}), weight, counts && functions_.samples ? functions_.samples(batch) : 0,
             counts && functions_.tokens ? functions_.tokens(batch) : 0);
       if (accelerator_.sync_gradients()) {

@@ -111,7 +111,7 @@ class Reducer final : public Stateful {
   void prepare_step();
   /// Warns on rank 0, once, if no scope is open and the window's last scope is still to come: the call acts, although
   /// it would not inside the scopes. `call` and `effect` are parts of the message.
-  void warn_before_last_scope(const std::string& call, const std::string& effect);
+  void warn_before_last_scope(const char* call, const char* effect);
   /// The factor on the loss of the next backward pass. Synchronization divides gradients by it. Must be equal on all
   /// ranks; it may change within a window.
   void set_loss_scale(double scale);
