@@ -54,7 +54,7 @@ class Fault(NamedTuple):
 
 # The tests of collectives of ranks on threads.
 ON_THREADS = ("Collectives*:Shared*:SequenceCounter*:Hierarchical*:EncodedSum*:RecursiveHalving*:ReduceTree*:Partition*:"
-              "ThreadFailures*:CallSignature*:Work*:WireCodec*:ManyRanks*:NodeBroadcast*-*Process*")
+              "ThreadFailures*:Int8Blocks*:CallSignature*:Work*:WireCodec*:ManyRanks*:NodeBroadcast*-*Process*")
 
 FAULTS = [
     Fault("sync/sync_header.cpp", "a mean over one rank too many",
@@ -99,6 +99,8 @@ FAULTS = [
           "done < shard.length; done += chunk_elements", "done + chunk_elements <= shard.length; done += chunk_elements", ON_THREADS),
     Fault("comm/reduction/wire_codec.cpp", "the scale for the wire is not undone", "values, 1 / scale);", "values, 1);",
           ON_THREADS),
+    Fault("comm/reduction/int8_blocks.cpp", "small values beside large ones vanish in every step",
+          "random_of(values[i], static_cast<std::uint32_t>(begin + i));", "0.5F;", ON_THREADS),
     Fault("comm/algorithms/direct_all_reduce.cpp", "the owner of a chunk keeps values that are not rounded like those it sends",
           "if (codec_) codec_->decode(as_bytes(chunk.wire), as_floats(chunk.values));", "", ON_THREADS),
     Fault("comm/algorithms/recursive_halving_all_reduce.cpp", "contributions are added in the order of their arrival",

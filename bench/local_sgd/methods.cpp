@@ -20,6 +20,7 @@ std::vector<Method> all_methods(const LocalSGDBenchOptions& options) {
   return {
       {.name = "synchronous", .options = {.enabled = false}},
       {.name = "synchronous_bf16", .options = {.enabled = false}, .gradient_codec = bf16_codec()},
+      {.name = "synchronous_int8", .options = {.enabled = false}, .gradient_codec = int8_codec()},
       // Kallusky et al., "SNOO: Step-K Nesterov Outer Optimizer" (2510.15830): the gain of the outer step alone.
       {.name = "synchronous_outer",
        .options = {.enabled = false},

@@ -23,7 +23,10 @@ int run_sync_rank(SyncOptions options, const Environment& environment) {
   const bool several_nodes = environment.num_nodes > 1;
   systems.push_back(make_tutti_system(context));
   systems.push_back(make_tutti_fused_system(context));
-  if (several_nodes) systems.push_back(make_tutti_bf16_system(context));
+  if (several_nodes) {
+    systems.push_back(make_tutti_encoded_system(context, bf16_codec()));
+    systems.push_back(make_tutti_encoded_system(context, int8_codec()));
+  }
   auto c10d_reducer = make_c10d_reducer_system(context, group);
   System& reference = *c10d_reducer;
   if (options.peers) {

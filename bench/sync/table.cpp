@@ -30,7 +30,7 @@ double largest_bytes(const Results& results) {
 
 /// The system whose time is the base of a row, and the mode that synchronizes as often.
 Labels peer_of(const std::string& system, Mode mode) {
-  const bool rounds = system.find("bf16") != std::string::npos || system.find("fp16") != std::string::npos;
+  const bool rounds = system.find("between nodes") != std::string::npos || system.find("fp16") != std::string::npos;
   return {{"system", rounds ? "c10d::Reducer, fp16 hook" : "c10d::Reducer"},
           {"mode", name_of(mode == Mode::baseline ? mode : Mode::no_sync)}};
 }
@@ -45,7 +45,8 @@ std::vector<double> added_by(const std::vector<double>& values, const std::vecto
 void add_added_time(Report& report, const Results& results, const std::vector<double>& alone) {
   report.add_text(
       "Milliseconds that communication adds to a batch: median of the differences to the same repeat without "
-      "communication, × that of c10d::Reducer (in bf16: with its fp16 hook; in all other columns than baseline: with "
+      "communication, × that of c10d::Reducer (encoded between nodes: with its fp16 hook; in all other columns than "
+      "baseline: with "
       "no_sync), (min-max).");
   std::vector<std::string> columns{""};
   for (const auto mode : all_modes) columns.push_back(name_of(mode));

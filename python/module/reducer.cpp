@@ -28,7 +28,8 @@ std::shared_ptr<const WireCodec> codec_of(const std::string& name) {
   if (name.empty()) return nullptr;
   if (name == "fp16") return fp16_codec();
   if (name == "bf16") return bf16_codec();
-  throw UsageError("codec='" + name + "': it must be 'fp16', 'bf16' or empty");
+  if (name == "int8") return int8_codec();
+  throw UsageError("codec='" + name + "': it must be 'fp16', 'bf16', 'int8' or empty");
 }
 
 std::unique_ptr<Reducer> make_reducer(const std::vector<std::string>& names, const std::vector<at::Tensor>& tensors,

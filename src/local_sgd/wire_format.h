@@ -1,6 +1,6 @@
 #pragma once
 // Encodes fp32 numbers as bytes of a wire format. No I/O. A NaN or an infinity never becomes a finite number: under
-// int8 its whole block decodes to NaN.
+// int8 its whole block decodes to NaN (int8_blocks.h).
 //
 // Error feedback: Seide et al., "1-Bit Stochastic Gradient Descent" (Interspeech 2014); Karimireddy et al., "Error
 // Feedback Fixes SignSGD" (ICML 2019, 1901.09847).
@@ -11,9 +11,6 @@
 #include "tutti/local_sgd/local_sgd_algorithm_options.h"
 
 namespace tutti::local_sgd {
-
-/// Elements that share a scale under int8.
-inline constexpr std::int64_t block_elements = 256;
 
 /// The encoded size of `elements` numbers in bytes.
 std::int64_t encoded_bytes(WireFormat format, std::int64_t elements);

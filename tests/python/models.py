@@ -349,17 +349,18 @@ def a_loop_without_an_optimizer():
 
 @case
 def hooks_become_codecs():
-    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook, quantization_hooks
 
-    model = torch_tutti.DistributedDataParallel(net())
-    expect(torch_tutti.UsageError, "powerSGD_hook", model.register_comm_hook, None, powerSGD_hook.powerSGD_hook)
-    model.register_comm_hook(None, default_hooks.bf16_compress_hook)
     plain = torch_tutti.DistributedDataParallel(net())
-    for one in (model, plain):
-        loss_of(one, batch(0)).backward()
-    for mine, other in zip(model.parameters(), plain.parameters()):
-        assert torch.allclose(mine.grad, other.grad, atol=1e-2)
-    expect(torch_tutti.UsageError, "once", model.register_comm_hook, None, default_hooks.fp16_compress_hook)
+    loss_of(plain, batch(0)).backward()
+    for hook in (default_hooks.bf16_compress_hook, quantization_hooks.quantization_perchannel_hook):
+        model = torch_tutti.DistributedDataParallel(net())
+        expect(torch_tutti.UsageError, "powerSGD_hook", model.register_comm_hook, None, powerSGD_hook.powerSGD_hook)
+        model.register_comm_hook(None, hook)
+        loss_of(model, batch(0)).backward()
+        for mine, other in zip(model.parameters(), plain.parameters()):
+            assert torch.allclose(mine.grad, other.grad, atol=1e-2)
+        expect(torch_tutti.UsageError, "once", model.register_comm_hook, None, default_hooks.fp16_compress_hook)
 
 
 @case

@@ -54,8 +54,8 @@ std::unique_ptr<System> make_c10d_fp16_system(const BenchContext& context,
                                               c10::intrusive_ptr<c10d::ProcessGroup> group);
 /// tutti with LibTorch's AdamW, as in the other systems.
 std::unique_ptr<System> make_tutti_system(const BenchContext& context);
-/// tutti with gradients in bf16 between nodes.
-std::unique_ptr<System> make_tutti_bf16_system(const BenchContext& context);
+/// tutti with gradients encoded between nodes.
+std::unique_ptr<System> make_tutti_encoded_system(const BenchContext& context, std::shared_ptr<const WireCodec> codec);
 /// tutti's default: its own fused AdamW.
 std::unique_ptr<System> make_tutti_fused_system(const BenchContext& context);
 

@@ -48,8 +48,9 @@ std::unique_ptr<System> make_tutti_system(const BenchContext& context) {
   return std::make_unique<TuttiSystem>(context, Variant{.name = "tutti"});
 }
 
-std::unique_ptr<System> make_tutti_bf16_system(const BenchContext& context) {
-  return std::make_unique<TuttiSystem>(context, Variant{.name = "tutti, bf16 between nodes", .codec = bf16_codec()});
+std::unique_ptr<System> make_tutti_encoded_system(const BenchContext& context, std::shared_ptr<const WireCodec> codec) {
+  const std::string name = "tutti, " + codec->name() + " between nodes";
+  return std::make_unique<TuttiSystem>(context, Variant{.name = name, .codec = std::move(codec)});
 }
 
 std::unique_ptr<System> make_tutti_fused_system(const BenchContext& context) {

@@ -33,5 +33,9 @@ class WireCodec {
 std::shared_ptr<const WireCodec> fp16_codec();
 /// bfloat16: 8 significant bits, with the range of fp32.
 std::shared_ptr<const WireCodec> bf16_codec();
+/// 8-bit integers and a scale for each 256 values: 26 % of the bytes of fp32. A value is rounded up or down at random
+/// to a multiple of its block's largest magnitude / 127, so that the expected result is the value (QSGD, Alistarh et
+/// al., NeurIPS 2017, 1610.02132). Equal messages are rounded equally. A NaN or an infinity makes its block NaN.
+std::shared_ptr<const WireCodec> int8_codec();
 
 }  // namespace tutti

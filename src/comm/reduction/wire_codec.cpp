@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "comm/reduction/int8_blocks.h"
+
 namespace tutti {
 namespace {
 
@@ -94,6 +96,21 @@ class Fp16Codec final : public NarrowCodec {
   }
 };
 
+class Int8Codec final : public WireCodec {
+ public:
+  const std::string& name() const override { return name_; }
+  std::size_t encoded_bytes(std::size_t elements) const override { return comm::int8_bytes(elements); }
+  void encode(std::span<const float> values, std::span<std::byte> bytes) const override {
+    comm::encode_int8(values, bytes, comm::Rounding::stochastic);
+  }
+  void decode(std::span<const std::byte> bytes, std::span<float> values) const override {
+    comm::decode_int8(bytes, values);
+  }
+
+ private:
+  std::string name_ = "int8";
+};
+
 }  // namespace
 
 std::shared_ptr<const WireCodec> fp16_codec() {
@@ -101,6 +118,9 @@ std::shared_ptr<const WireCodec> fp16_codec() {
 }
 std::shared_ptr<const WireCodec> bf16_codec() {
   return std::make_shared<NarrowCodec>("bf16", at::kBFloat16);
+}
+std::shared_ptr<const WireCodec> int8_codec() {
+  return std::make_shared<Int8Codec>();
 }
 
 }  // namespace tutti
