@@ -28,8 +28,9 @@ void AccumulationWindowState::close_scope() {
   }
   // Passes after a step in the scope form a window that ends with the scope. A window without a step stays open.
   if (stepped_in_scope_ && is(GradientState::mean)) gradients_ = GradientState::finished;
-  // Also drops the weights of passes without gradients.
-  if (is_over() || (stepped_in_scope_ && is(GradientState::none))) window_.restart(false);
+  // Without gradients on any rank there is no window, and the weights of the scope's passes over other models are
+  // dropped.
+  if (is_over() || is(GradientState::none)) window_.restart(false);
   latest_scope_ = LatestScope::last;
 }
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <set>
@@ -19,9 +20,9 @@ namespace {
 using sync::AccumulationWindowState;
 using sync::Clearing;
 
-/// P: pass, Q: pass under no_sync(), S: step(), C: zero_grad(), A: discard_accumulation(), O: opens a scope, L: opens
-/// the last scope of a window, X: closes the scope.
-constexpr std::string_view events = "PQSCAOLX";
+/// P: pass, Q: pass under no_sync(), W: pass that reaches no parameter, S: step(), C: zero_grad(), A:
+/// discard_accumulation(), O: opens a scope, L: opens the last scope of a window, X: closes the scope.
+constexpr std::string_view events = "PQWSCAOLX";
 
 double weight_of(char open) {
   return open == 'L' ? 2 : 1;
@@ -39,6 +40,9 @@ class MachineUnderTest {
           break;
         case 'Q':
           pass(value, false);
+          break;
+        case 'W':
+          window_state_.add_scope_weight();
           break;
         case 'S':
           step();
@@ -96,6 +100,7 @@ class MachineUnderTest {
     window_state_.end_sync(window.weighting(), empty, window_state_.is_over());
   }
   void step() {
+    if (window_state_.awaits_last_scope()) throw UsageError("the window's last scope is still to come");
     if (window_state_.scope() && !window_state_.scope()->syncs) return;
     if (window_state_.sync_due_at_step()) synchronize();
     window_state_.step();
@@ -122,7 +127,10 @@ class NaiveModel {
       case 'P':
       case 'Q':
         return pass(value, event == 'P');
+      case 'W':
+        return scope_ == 0 || weigh();
       case 'S':
+        if (scope_ == 0 && awaits_last_) return false;
         if (scope_ && !last_) return true;
         finish(true);
         stepped_ = true;
@@ -134,8 +142,10 @@ class NaiveModel {
         forget();
         return true;
       case 'X':
-        if (last_ && stepped_ && !contributions_.empty()) finish(false);
+        if (last_ && stepped_ && reached()) finish(false);
+        if (last_ && !reached()) contributions_.clear();
         complete_ = complete_ || last_;
+        awaits_last_ = !complete_;
         scope_ = 0;
         return true;
       default:
@@ -167,19 +177,36 @@ class NaiveModel {
     }
     return base_.value_or(0) + (weights > 0 ? sum / weights : sum);
   }
+  /// Whether a pass of the window reached the parameter. The others have the value 0.
+  bool reached() const {
+    return std::ranges::any_of(contributions_, [](const Contribution& one) { return one.value != 0; });
+  }
+  bool reached_in_scope() const {
+    return std::ranges::any_of(contributions_,
+                               [&](const Contribution& one) { return one.value != 0 && one.scope == scope_; });
+  }
+  bool weigh() {
+    if (!contributions_.empty() && contributions_.front().scope == 0) return false;
+    contributions_.push_back({0, scope_, weight_});
+    complete_ = awaits_last_ = false;
+    synchronized_ = false;
+    return true;
+  }
   bool pass(double value, bool synchronizes) {
-    if (contributions_.empty() && base_ && scope_ != 0) {
+    if (!reached() && base_ && scope_ != 0) {
       // Only the last scope adds to an earlier window's gradients. After a step only the step's scope does.
       if (!last_ || (base_used_ && base_scope_ != scope_)) return false;
     }
     if (!contributions_.empty() && (contributions_.front().scope != 0) != (scope_ != 0)) return false;
     contributions_.push_back({value, scope_, weight_});
-    complete_ = false;
+    complete_ = awaits_last_ = false;
     synchronized_ = synchronizes && (scope_ == 0 || last_);
     return true;
   }
   void finish(bool used) {
-    if (contributions_.empty()) {
+    complete_ = awaits_last_ = false;
+    if (!reached()) {
+      contributions_.clear();
       if (used) base_used_ = true, base_scope_ = scope_;
       return;
     }
@@ -190,14 +217,22 @@ class NaiveModel {
     synchronized_ = true;
   }
   void clear() {
-    if (scope_ == 0 || contributions_.empty() || contributions_.front().scope == 0) return forget();
-    if (complete_ || (contributions_.back().scope == scope_ && last_)) forget();
+    const bool ended = !reached() && (base_ || base_used_);
+    if (scope_ != 0 && ended) {
+      base_.reset();
+      base_used_ = false;
+      synchronized_ = false;
+    } else if (scope_ == 0 || contributions_.empty() || contributions_.front().scope == 0 || complete_ ||
+               (last_ && reached_in_scope())) {
+      forget();
+    }
   }
   void forget() {
     contributions_.clear();
     base_.reset();
+    base_used_ = false;
     synchronized_ = false;
-    complete_ = false;
+    complete_ = awaits_last_ = false;
   }
 
   std::vector<Contribution> contributions_;
@@ -209,7 +244,8 @@ class NaiveModel {
   int scopes_ = 0;
   bool last_ = false;
   bool stepped_ = false;
-  bool complete_ = false;  // the last scope of the contributions has closed
+  bool complete_ = false;     // the last scope of the contributions has closed
+  bool awaits_last_ = false;  // a scope has closed, and the window's last scope is still to come
   double weight_ = 1;
 };
 
