@@ -16,8 +16,11 @@
 #include <cstdint>
 #include <exception>
 #include <iostream>
+#include <iterator>
 #include <string>
+#include <vector>
 
+#include "digest.h"
 #include "guides/toy.h"
 
 namespace {
@@ -60,6 +63,41 @@ void several_models(const tutti::Communicator& communicator) {
     g_optimizer.step();
   }
   say(accelerator, "several models, generator's loss", loss.item<double>());
+}
+
+/// Two models, with equal bits on 1, 2 and 4 ranks.
+void reproducible_models(const tutti::Communicator& communicator) {
+  auto options = on(communicator, "reproducible models");
+  options.reproducible = tutti::ReproducibleOptions{.micro_batches = 4};
+  tutti::Accelerator accelerator(options);
+  auto loader = accelerator.data_loader(toy::Points(256), {.batch_size = 8, .shuffle = true});
+  auto critic = toy::make_net(1);
+  torch::nn::Sequential generator(torch::nn::Linear(8, 32), torch::nn::GELU(), torch::nn::Linear(32, 8));
+  auto [d, d_optimizer, g, g_optimizer] =
+      accelerator.prepare(critic, torch::optim::AdamW(critic->parameters(), 1e-3), generator,
+                          torch::optim::AdamW(generator->parameters(), 1e-3));
+  std::vector<torch::data::Example<>> step;  // the micro-batches of this rank in a step
+  for (auto& batch : loader) {
+    step.push_back(batch);
+    if (std::ssize(step) < accelerator.gradient_accumulation_steps()) continue;
+    for (auto& one : step) {
+      const auto window = accelerator.accumulate(d);
+      const auto made = g->forward(one.data).detach();
+      accelerator.backward(real_or_fake(d, one.data, true) + real_or_fake(d, made, false));
+      d_optimizer.step();
+      d_optimizer.zero_grad();
+    }
+    for (auto& parameter : d->parameters()) parameter.requires_grad_(false);
+    for (auto& one : step) {
+      const auto window = accelerator.accumulate(g);
+      accelerator.backward(real_or_fake(d, g->forward(one.data), true));
+      g_optimizer.step();
+      g_optimizer.zero_grad();
+    }
+    for (auto& parameter : d->parameters()) parameter.requires_grad_(true);
+    step.clear();
+  }
+  accelerator.print("reproducible models, digests: " + digest(*critic) + " " + digest(*generator));
 }
 
 /// One rank makes all ranks stop in the middle of a window, as in reinforcement learning.
@@ -201,6 +239,7 @@ int main(int argc, char** argv) {
     at::set_num_threads(1);
     const auto communicator = tutti::Communicator::connect(tutti::read_environment());
     several_models(communicator);
+    reproducible_models(communicator);
     early_break(communicator);
     freezing(communicator);
     tied_weights(communicator, argc > 1 ? argv[1] : "");

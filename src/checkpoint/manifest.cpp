@@ -162,7 +162,9 @@ Manifest read_manifest(const std::filesystem::path& folder) {
   const auto path = folder / manifest_name;
   std::error_code ignored;
   if (!std::filesystem::exists(path, ignored)) {
-    throw DamagedCheckpointError(folder.string() + " is not a complete checkpoint: it has no " + manifest_name +
+    const bool is_there = std::filesystem::exists(folder, ignored);
+    throw DamagedCheckpointError(folder.string() + " is not a complete checkpoint: " +
+                                 (is_there ? std::string("it has no ") + manifest_name : "it does not exist") +
                                  "; choose another checkpoint");
   }
   const std::string text = read_text(path, max_manifest_size).text;

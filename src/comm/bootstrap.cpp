@@ -106,6 +106,17 @@ std::vector<int> nodes_of(const JoinedGroup& group) {
   return nodes;
 }
 
+std::shared_ptr<Backend> connect_backend(const std::shared_ptr<Backend>& messages, const std::string& requested,
+                                         std::chrono::milliseconds timeout) {
+  try {
+    return select_backend(messages, requested, "job", timeout);
+  } catch (const TransferError& error) {
+    throw PeerError(
+        "Connecting over " + messages->traits().name + ": " + describe_ranks(error.peers()) + ": " + error.what() + ".",
+        error.peers());
+  }
+}
+
 struct Peers {
   std::vector<std::string> addresses;  // by rank
   std::vector<DeviceInfo> devices;     // by rank
@@ -224,7 +235,7 @@ Communicator connect_ranks(JoinedGroup group, const BackendRequest& requested, c
                        : make_tcp_transport(rendezvous, endpoint, group.rank, health, timeout);
   auto messages =
       std::make_shared<P2pBackend>(std::move(transport), make_topology(nodes, group.rank), heartbeat_timeout(options));
-  auto backend = select_backend(messages, requested.host == "mpi" ? "auto" : requested.host, "job", timeout);
+  auto backend = connect_backend(messages, requested.host == "mpi" ? "auto" : requested.host, timeout);
   backend = add_device_backend(std::move(backend), selection, rendezvous.store, bind_address, options);
   const DeadlockDetectorOptions deadlock_options{.rank = group.rank, .timeout = deadlock_timeout(options)};
   return make_communicator(std::move(backend), options, "job",

@@ -48,9 +48,10 @@ void check_signatures(std::span<const CallSignature> by_rank, const Operation& o
     message += message.empty() ? "" : " where ";
     message += operation.job_ranks.describe(ranks) + (ranks.size() == 1 ? " calls " : " call ") + call->call();
   }
-  throw MismatchError(message + " (operation " + std::to_string(operation.number) +
-                      operation.job_ranks.describe_group() +
-                      "). Nothing was exchanged; every rank must make the same calls in the same order.");
+  throw MismatchError(
+      message + " (operation " + std::to_string(operation.number) + operation.job_ranks.describe_group() +
+      "). Nothing was exchanged; every rank must make the same calls in the same order, with tensors of "
+      "the same shape and dtype.");
 }
 
 }  // namespace tutti::comm

@@ -77,6 +77,7 @@ class CallTensors {
   }
   std::vector<ContiguousTensor> inputs(const std::vector<at::Tensor>& tensors) { return add_all(tensors, Use::input); }
   std::vector<ContiguousTensor> outputs(const std::vector<at::Tensor>& tensors) {
+    require_distinct(what_, tensors);
     return add_all(tensors, Use::output);
   }
   /// The tensors that the call writes to. Call once.

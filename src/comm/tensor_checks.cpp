@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -64,6 +65,17 @@ void require_dense(const char* what, const at::Tensor& tensor) {
   if (!tensor.defined()) throw UsageError(prefix + "the tensor is undefined.");
   if (tensor.layout() != at::kStrided || tensor.is_quantized()) {
     throw UsageError(prefix + "the tensor is not dense.");
+  }
+}
+
+void require_distinct(const char* what, const std::vector<at::Tensor>& outputs) {
+  std::set<std::pair<const c10::StorageImpl*, std::int64_t>> places;
+  for (const at::Tensor& output : outputs) {
+    if (!output.defined() || !output.has_storage() || output.numel() == 0) continue;
+    if (places.emplace(output.storage().unsafeGetStorageImpl(), output.storage_offset()).second) continue;
+    throw UsageError(std::string(what) + ": two outputs are the same memory of " + describe_tensor(output) +
+                     ", so one result would replace the other. Pass a tensor of its own for each rank: "
+                     "std::vector<at::Tensor>(size, tensor) holds one tensor size times.");
   }
 }
 

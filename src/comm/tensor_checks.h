@@ -2,6 +2,8 @@
 // Checks the tensors of a collective before anything is sent. The checks throw UsageError; `what` names the call.
 #include <ATen/core/TensorBody.h>
 
+#include <vector>
+
 #include "device/side_stream.h"
 #include "tutti/comm/reduce_op.h"
 
@@ -50,6 +52,8 @@ class ContiguousTensor {
 void require_dense(const char* what, const at::Tensor& tensor);
 /// Requires that each element has memory of its own, so that every value can be written.
 void require_writable(const char* what, const at::Tensor& tensor);
+/// Requires that no two of the tensors are one place in memory, as in std::vector<at::Tensor>(size, tensor).
+void require_distinct(const char* what, const std::vector<at::Tensor>& outputs);
 void require_on_cpu(const char* what, const at::Tensor& tensor);
 /// Requires the CPU or a device that this process has.
 void require_available_device(const char* what, const at::Tensor& tensor);

@@ -73,8 +73,8 @@ std::vector<int> take_numbers(std::string_view& text) {
 /// Whether "rank 0: cannot write ..." behind `text` is an error that all ranks throw because of one.
 bool comes_before_reason(std::string_view text) {
   const bool is_search = text.find("find_executable_batch_size with ") != std::string_view::npos;
-  return text.empty() || text.ends_with("what():  ") || text.ends_with("Connecting over TCP: ") ||
-         (is_search && text.ends_with(": "));
+  const bool is_connecting = text.find("Connecting over ") != std::string_view::npos;
+  return text.empty() || text.ends_with("what():  ") || ((is_search || is_connecting) && text.ends_with(": "));
 }
 
 class Search {

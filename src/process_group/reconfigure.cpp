@@ -112,6 +112,8 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::reconfigure(const c10d::Reconfigur
     group.own_socket = *std::exchange(generation_->socket, std::nullopt);
   }
   auto made = connect_generation(std::move(group), handles, connecting, title);
+  // Ends pending receives. All ranks have ended their collectives.
+  if (size_ > 1) communicator_.abort(title + "rank " + std::to_string(rank_) + " has left the earlier group");
 
   rank_ = made.rank();
   size_ = made.size();

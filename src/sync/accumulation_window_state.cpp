@@ -14,12 +14,13 @@ void AccumulationWindowState::open_scope(const AccumulationStep& step) {
     throw UsageError("accumulate() with weight " + std::to_string(step.weight) + ": a weight is 0 or positive");
   }
   scope_ = step;
-  weight_added_ = pass_seen_ = stepped_in_scope_ = false;
+  weight_added_ = reach_counted_ = pass_seen_ = stepped_in_scope_ = false;
   sync_due_ = step.syncs;
   before_first_sync_ = true;
 }
 
 void AccumulationWindowState::close_scope() {
+  add_due_weight();
   const bool is_last = std::exchange(scope_, std::nullopt)->syncs;
   if (is(GradientState::aborted) || is(GradientState::invalid)) return;
   if (!is_last) {
@@ -52,6 +53,7 @@ void AccumulationWindowState::begin_pass(const std::optional<std::string>& carri
     window_.begin_weighted_pass();
     add_scope_weight();
     pass_seen_ = true;
+    if (scope_->reached) *scope_->reached = true;
   } else {
     window_.begin_plain_pass();
   }
@@ -63,6 +65,10 @@ void AccumulationWindowState::add_scope_weight() {
   if (!scope_ || std::exchange(weight_added_, true)) return;
   latest_scope_ = LatestScope::none;
   window_.add_weight(scope_->weight, scope_->of_split_batch ? WeightUnit::split_batch_part : WeightUnit::micro_batch);
+}
+
+void AccumulationWindowState::add_due_weight() {
+  if (is_weight_due()) add_scope_weight();
 }
 
 void AccumulationWindowState::end_pass(bool synchronized) {
@@ -86,6 +92,7 @@ bool AccumulationWindowState::sync_due_at_step() const {
 }
 
 void AccumulationWindowState::begin_sync(const std::optional<std::string>& carried_over) {
+  add_due_weight();
   // A rank without a pass in the window continues like the other ranks, which began with the same gradients.
   if (is_over()) began_on_carried_over_ = carried_over.has_value();
   // The scope has added no weight on this rank, so the gradients of the ended window weigh 0 here.
@@ -113,6 +120,7 @@ void AccumulationWindowState::restart(bool stepped) {
   window_.restart(stepped);
   began_on_carried_over_ = false;
   latest_scope_ = LatestScope::none;
+  reach_counted_ = reach_counted_ || weight_added_ || is_weight_due();
   weight_added_ = pass_seen_ = false;
   // Further passes of the scope form a new window.
   sync_due_ = scope_ && scope_->syncs && (sync_due_ || !before_first_sync_);

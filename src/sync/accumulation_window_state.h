@@ -52,7 +52,9 @@ class AccumulationWindowState {
   /// Throws UsageError if a scope is open.
   void open_scope(const AccumulationStep& step);
   /// Whether closing the scope must run a synchronization.
-  bool sync_due_at_close() const { return scope_ && sync_due_ && (before_first_sync_ || weight_added_); }
+  bool sync_due_at_close() const {
+    return scope_ && sync_due_ && (before_first_sync_ || weight_added_ || is_weight_due());
+  }
   void close_scope();
   /// Whether the contribution of the open scope is complete, so that it can be saved.
   bool can_be_saved() const { return before_first_sync_ ? weight_added_ && !sync_due_ : !(weight_added_ && sync_due_); }
@@ -73,6 +75,8 @@ class AccumulationWindowState {
   void allow_early_step();
   /// Adds the weight of the open scope, even if its backward pass reaches no parameter on this rank.
   void add_scope_weight();
+  /// Does so if a pass has reached another reducer of the open scope only. Call before clearing().
+  void add_due_weight();
   void end_pass(bool synchronized);
   /// An exception ended a pass, or left the scope.
   void abort(const std::string& why);
@@ -118,6 +122,11 @@ class AccumulationWindowState {
 
  private:
   void restart(bool stepped);
+  /// Whether a pass has reached another reducer of the open scope only, and no window of this one has counted that.
+  bool is_weight_due() const {
+    return scope_ && scope_->reached && *scope_->reached && !weight_added_ && !reach_counted_ &&
+           window_.weighting() != Weighting::plain;
+  }
 
   Window window_;
   GradientState gradients_ = GradientState::none;
@@ -129,6 +138,7 @@ class AccumulationWindowState {
   // Of the open scope.
   std::optional<AccumulationStep> scope_;
   bool weight_added_ = false;      // its weight is in the window
+  bool reach_counted_ = false;     // a window that has ended in the scope had its weight
   bool pass_seen_ = false;         // a pass in it reached a parameter since the window began
   bool sync_due_ = false;          // it must run the window's synchronization
   bool before_first_sync_ = true;  // no synchronization has run in it

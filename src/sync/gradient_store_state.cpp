@@ -29,7 +29,10 @@ void GradientStore::check_state(const StateDict& state) const {
   for (const auto& [name, value] : gradients.values()) {
     const auto parameter = std::ranges::find(parameters_.trained, name, &NamedParameter::name);
     if (parameter == parameters_.trained.end()) {
-      throw CheckpointError("the saved window holds a gradient of '" + name + "', which this optimizer does not train");
+      throw CheckpointError(
+          "the saved window holds a gradient of '" + name +
+          "', which this optimizer does not train: freeze and unfreeze parameters as the saved run did, "
+          "and prepare them, before load_state()");
     }
     if (gradients.get<at::Tensor>(name).sizes() != parameter->tensor.sizes()) {
       throw CheckpointError("the saved gradient of '" + name + "' has another shape than the parameter");

@@ -187,6 +187,7 @@ void Reducer::Impl::compare_also(std::vector<NamedParameter> parameters) {
 }
 
 void Reducer::Impl::clear(bool set_to_none) {
+  window_state_.add_due_weight();
   if (window_state_.clearing() == sync::Clearing::nothing && !driver_.is_refused()) return;
   abort_refused_step();
   finish_pending();

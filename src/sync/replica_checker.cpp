@@ -12,9 +12,10 @@
 namespace tutti::sync {
 
 UsageError changed_after_prepare(const NamedParameter& parameter, const std::string& change) {
-  return UsageError("parameter " + quoted(parameter) + " was changed after prepare(): " + change +
-                    ". Its gradients would not be synchronized: prepare the model again after changing it, or make a "
-                    "new DistributedDataParallel");
+  return UsageError(
+      "parameter " + quoted(parameter) + " was changed after prepare(): " + change +
+      ". The reducer does not know the parameter as it is now: prepare the model again after changing it, "
+      "together with its optimizer, or make a new DistributedDataParallel");
 }
 
 ReplicaChecker::ReplicaChecker(const ParameterSet& parameters, bool compares_values)

@@ -76,7 +76,8 @@ SyncPlan make_sync_plan(std::span<const SyncHeader> headers) {
         "rank 0 is at optimizer step " + std::to_string(headers[0].step) + ", " + rank_name(*rank) + " at step " +
         std::to_string(headers[*rank].step) +
         ": a rank left out a step(), or ranks ran different numbers of synchronizing backward passes between "
-        "two steps";
+        "two steps. Sum the losses of a scope or step for one backward pass, with a loss of weight 0 where a rank has "
+        "none";
     return plan;
   }
   plan.empty = std::ranges::all_of(headers, [](const SyncHeader& header) { return header.passes == 0; });

@@ -17,6 +17,7 @@
 #include "train/accelerator_state.h"
 #include "train/random_state.h"
 #include "train/saved_parts.h"
+#include "train/state_digest.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/sync/reducer.h"
 
@@ -95,33 +96,47 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options, c
   }
   CheckpointContent content{.metric = options.metric};
   std::vector<StateDict> windows;
-  std::shared_ptr<checkpoint::Reservation> reserved;  // of an automatic name, on the main process
+  std::vector<std::pair<std::string, StateDict>> own_values;  // of this rank, by part
+  std::shared_ptr<checkpoint::Reservation> reserved;          // of an automatic name, on the main process
   const auto answers = checkpoint::on_all_ranks(state_->prepare_communicator, "save_state", [&] {
     const State::SavedParts parts = state_->saved_parts();
     content.shared.emplace(identities_part, parts.identities());
     for (const State::SavedParts::Part& part : parts.all) {
       StateDict state = part.save();
-      if (part.per_rank) content.per_rank.set(part.name, state);
+      if (part.per_rank) {
+        content.per_rank.set(part.name, state);
+      } else if (part.own_values && num_processes() > 1) {
+        own_values.emplace_back(part.name, part.own_values(state));
+      }
       content.shared.emplace(part.name, std::move(state));
     }
     content.per_rank.set("local", state_->local());
     content.per_rank.set("random", random_state());
-    std::string used;  // one character per window: 'y' if a step has used its gradients, else 'n'
+    // For each of own_values its digest; for each window 'y' if a step has used its gradients, else 'n'.
+    std::string answer;
+    for (const auto& [name, values] : own_values) answer += digest_of(values);
     for (const auto& known : state_->reducers) {
       windows.push_back(known.reducer->state_dict());
       content.step = std::max(content.step, windows.back().get<std::int64_t>("window.steps"));
-      used += windows.back().get<bool>("consumed") && !state_->local() ? 'y' : 'n';
+      answer += windows.back().get<bool>("consumed") && !state_->local() ? 'y' : 'n';
     }
-    if (!is_main_process()) return used;
+    if (!is_main_process()) return answer;
     if (!state_->run) state_->run = new_run();
     content.run = *state_->run;
-    if (!automatic) return used;
+    if (!automatic) return answer;
     const auto folder = state_->checkpoints_folder();
     reserved = std::make_shared<checkpoint::Reservation>(checkpoint::Reservation::take_next(folder, content.step));
-    return used + (folder / reserved->folder().filename()).string();
+    return answer + (folder / reserved->folder().filename()).string();
   });
+  const std::size_t length_of_digests = own_values.size() * digest_length;
+  for (std::size_t i = 0; i < own_values.size(); ++i) {
+    const auto digest = [i](const std::string& of_rank) { return of_rank.substr(i * digest_length, digest_length); };
+    const auto equals_first = [&](const std::string& of_rank) { return digest(of_rank) == digest(answers[0]); };
+    if (!std::ranges::all_of(answers, equals_first)) content.per_rank.set(own_values[i].first, own_values[i].second);
+  }
   for (std::size_t i = 0; i < windows.size(); ++i) {
-    if (std::ranges::all_of(answers, [i](const std::string& of_rank) { return of_rank.at(i) == 'y'; })) {
+    const auto is_used = [&](const std::string& of_rank) { return of_rank.at(length_of_digests + i) == 'y'; };
+    if (std::ranges::all_of(answers, is_used)) {
       auto [local, gradients] = split(windows[i]);
       windows[i] = std::move(local);
       content.shared.emplace(State::SavedParts::gradients_part(i), std::move(gradients));
@@ -129,7 +144,8 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options, c
     content.per_rank.set(State::SavedParts::window_part(i), windows[i]);
   }
   const std::filesystem::path folder =
-      automatic ? std::filesystem::path(answers[0].substr(windows.size())) : std::filesystem::absolute(options.folder);
+      automatic ? std::filesystem::path(answers[0].substr(length_of_digests + windows.size()))
+                : std::filesystem::absolute(options.folder);
   const RetentionOptions retention = automatic ? state_->project.retention : RetentionOptions{};
   if (!state_->writer)
     state_->writer = std::make_unique<CheckpointWriter>(state_->communicator.duplicate("checkpoint"));
@@ -183,14 +199,15 @@ CheckpointInfo Accelerator::State::load(const std::filesystem::path& folder) {
   };
   try {
     checkpoint::on_all_ranks(prepare_communicator, "load_state", [&] {
-      const auto load_part = [&](const SavedParts::Part& part, bool from_this_rank) {
-        StateDict state;
-        if (from_this_rank) state = saved.per_rank.at(rank()).part(*part.saved_name);
-        // Earlier versions saved registered objects on rank 0 only.
-        load_one(part.save, part.load, state.empty() ? saved.shared.at(*part.saved_name) : state);
+      const bool same_size = saved.info.world_size == num_processes();
+      const auto load_part = [&](const SavedParts::Part& part) {
+        // A rank that trains the model of all ranks does not load one that it trained alone.
+        const bool has_own = same_size && (part.per_rank || !saved_local);
+        const StateDict own = has_own ? saved.per_rank.at(rank()).part(*part.saved_name) : StateDict();
+        load_one(part.save, part.load, SavedParts::state_of(part, saved.shared.at(*part.saved_name), own));
       };
       for (const SavedParts::Part& part : parts.all) {
-        if (part.early) load_part(part, true);
+        if (part.early) load_part(part);
       }
       for (std::size_t i = 0; i < reducers.size(); ++i) {
         const std::size_t number = parts.saved_windows[i];
@@ -198,7 +215,6 @@ CheckpointInfo Accelerator::State::load(const std::filesystem::path& folder) {
         for (const StateDict& of_rank : saved.per_rank) {
           windows.push_back(of_rank.part(SavedParts::window_part(number)));
         }
-        const bool same_size = saved.info.world_size == num_processes();
         StateDict window = same_size ? windows.at(rank()) : reshard_windows(windows, rank(), num_processes());
         const auto used = saved.shared.find(SavedParts::gradients_part(number));
         if (used != saved.shared.end()) window = with_gradients(std::move(window), used->second);
@@ -222,7 +238,7 @@ CheckpointInfo Accelerator::State::load(const std::filesystem::path& folder) {
       SavedParts now = saved_parts();  // an early part may have made the ranks local
       for (std::size_t i = 0; i < now.all.size(); ++i) {
         now.all[i].saved_name = parts.all[i].saved_name;
-        if (!now.all[i].early && now.all[i].saved_name) load_part(now.all[i], saved_local && now.all[i].per_rank);
+        if (!now.all[i].early && now.all[i].saved_name) load_part(now.all[i]);
       }
       return std::string();
     });
@@ -256,6 +272,13 @@ CheckpointInfo Accelerator::State::load(const std::filesystem::path& folder) {
     } else {
       logger.info(what);
     }
+  }
+  for (const SavedParts::Part& part : parts.all) {
+    const auto has_it = [&](const StateDict& of_rank) { return !of_rank.part(*part.saved_name).empty(); };
+    if (!part.saved_name || saved.info.world_size == num_processes() || std::ranges::none_of(saved.per_rank, has_it))
+      continue;
+    logger.warning(folder.string() + " holds values of '" + *part.saved_name + "' that differed between the " +
+                   std::to_string(saved.info.world_size) + " ranks that saved it: all ranks have loaded rank 0's");
   }
   for (const SavedParts::Part& part : parts.all) {
     if (part.saved_name || part.evaluation) continue;

@@ -76,7 +76,9 @@ void Accelerator::check_same_loader(const std::function<std::string()>& make) {
     if (all[rank] == all[0]) continue;
     std::string why = "data_loader(): rank 0 reads " + all[0].substr(1) + "; rank " + std::to_string(rank);
     why += " reads " + all[rank].substr(1);
-    why += ": pass the same dataset and options on all ranks";
+    why +=
+        ": pass the same dataset and options on all ranks, or a stream with StreamSharding::per_rank for data of a "
+        "rank's own";
     throw MismatchError(why);
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <functional>
 #include <set>
 #include <span>
 #include <utility>
@@ -21,6 +22,15 @@ StateDict model_state(const torch::nn::Module& model) {
   StateDict state;
   for (const auto& [name, tensor] : named_tensors_of(model)) state.set(name, tensor);
   return state;
+}
+
+StateDict buffers_in(const torch::nn::Module& model, const StateDict& state) {
+  const auto parameters = model.named_parameters();
+  StateDict buffers;
+  for (const auto& [name, value] : state.values()) {
+    if (!parameters.contains(name)) buffers.set(name, value);
+  }
+  return buffers;
 }
 
 void load_model_state(const torch::nn::Module& model, const StateDict& state) {
@@ -78,6 +88,7 @@ class Identities {
 
 constexpr const char* accumulation_part = "accumulation";
 constexpr const char* loader_kind = "loader";
+constexpr const char* model_kind = "model";
 constexpr const char* micro_batches_key = "micro_batches";
 
 std::string identity_in(const std::map<std::string, StateDict>& shared, const std::string& name) {
@@ -122,6 +133,14 @@ std::string Accelerator::State::SavedParts::gradients_part(std::size_t number) {
 Accelerator::State::SavedParts::Part Accelerator::State::SavedParts::part_of(std::shared_ptr<Stateful> object) {
   return {.save = [object] { return object->state_dict(); },
           .load = [object](const StateDict& state) { object->load_state_dict(state); }};
+}
+
+StateDict Accelerator::State::SavedParts::state_of(const Part& part, const StateDict& shared, const StateDict& own) {
+  if (own.empty()) return shared;  // also of earlier versions, which saved some objects on rank 0 only
+  if (part.kind != model_kind) return own;
+  StateDict state = shared;
+  for (const auto& [name, value] : own.values()) state.set(name, value);
+  return state;
 }
 
 void Accelerator::State::SavedParts::add(const std::string& kind, const std::string& identity, Part part) {
@@ -227,7 +246,11 @@ Accelerator::State::SavedParts Accelerator::State::saved_parts() {
     parts.all.push_back(std::move(part));
   };
   if (scaler) add_unique("scaler", SavedParts::part_of(scaler), is_local);
-  for (const NamedObject& one : registered) add_unique("object_" + one.name, SavedParts::part_of(one.object), is_local);
+  for (const NamedObject& one : registered) {
+    SavedParts::Part part = SavedParts::part_of(one.object);
+    part.own_values = std::identity();
+    add_unique("object_" + one.name, std::move(part), is_local);
+  }
   for (const NamedObject& one : per_rank) {
     SavedParts::Part part = SavedParts::part_of(one.object);
     part.per_rank = part.early = true;
@@ -244,10 +267,11 @@ Accelerator::State::SavedParts Accelerator::State::saved_parts() {
   }
   for (std::size_t i = 0; i < models.size(); ++i) {
     const auto module = models[i].module;
-    parts.add("model", identities.model(i),
+    parts.add(model_kind, identities.model(i),
               {.save = [module] { return model_state(*module); },
                .load = [module](const StateDict& state) { load_model_state(*module, state); },
-               .per_rank = is_local});
+               .per_rank = is_local,
+               .own_values = [module](const StateDict& state) { return buffers_in(*module, state); }});
   }
   for (const PreparedReducer& one : reducers) {
     std::vector<ParameterKey> parameters;

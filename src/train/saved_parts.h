@@ -22,6 +22,9 @@ struct Accelerator::State::SavedParts {
     std::function<void(const StateDict&)> load{};
     /// True if each rank has its own state. Rank 0's state is also written as a shared part, for other readers.
     bool per_rank = false;
+    /// Selects the values of save() that may differ between ranks although `per_rank` is false: all of an object, a
+    /// model's buffers. If they do, each rank's values are saved too. Unset: none.
+    std::function<StateDict(const StateDict&)> own_values{};
     /// True if it is loaded before the windows, because it determines whether they are local.
     bool early = false;
     /// "model" for "model_1"; empty for a part whose name is unique.
@@ -34,6 +37,8 @@ struct Accelerator::State::SavedParts {
     std::optional<std::string> saved_name{};
   };
   static Part part_of(std::shared_ptr<Stateful> object);
+  /// The state to load where `own` is what this rank saved, or empty, and `shared` what rank 0 saved.
+  static StateDict state_of(const Part& part, const StateDict& shared, const StateDict& own);
 
   std::vector<Part> all{};
   /// The identities of the reducers, whose windows are saved by rank.

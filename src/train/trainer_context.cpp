@@ -1,6 +1,7 @@
 #include "tutti/train/trainer_context.h"
 
 #include <ATen/core/grad_mode.h>
+#include <c10/util/ScopeExit.h>
 
 #include <array>
 #include <chrono>
@@ -304,26 +305,22 @@ Scalars TrainerContext::evaluate(const CallSite& where) {
   const CallSiteScope here(where);
   if (!evaluation_) throw UsageError("Trainer: evaluate() without set_evaluation(): set the evaluation function first");
   const PausedClock paused(step_began_);
-  try {
-    trigger(&Callback::on_evaluate_start);
-    Scalars results;
-    {
-      const at::NoGradGuard no_grad;
-      const EvaluationMode mode(*module_);
-      results = evaluation_();
-    }
-    results = agreed_results(accelerator_.communicator(), results);
-    for (auto& [name, value] : results) name.insert(0, "eval/");
-    if (accelerator_.project().retention.keep_best) metric_in(results, options_.checkpoint_metric, "checkpoint_metric");
-    last_evaluation_ = results;
-    evaluated_step_ = global_step();
-    log(results);
-    trigger(&Callback::on_evaluate_end, results);
-    return results;
-  } catch (...) {
-    trigger(&Callback::on_evaluate_error);
-    throw;
+  const auto exit = c10::make_scope_exit([this] { trigger(&Callback::on_evaluate_exit); });
+  trigger(&Callback::on_evaluate_start);
+  Scalars results;
+  {
+    const at::NoGradGuard no_grad;
+    const EvaluationMode mode(*module_);
+    results = evaluation_();
   }
+  results = agreed_results(accelerator_.communicator(), results);
+  for (auto& [name, value] : results) name.insert(0, "eval/");
+  if (accelerator_.project().retention.keep_best) metric_in(results, options_.checkpoint_metric, "checkpoint_metric");
+  last_evaluation_ = results;
+  evaluated_step_ = global_step();
+  log(results);
+  trigger(&Callback::on_evaluate_end, results);
+  return results;
 }
 
 std::filesystem::path TrainerContext::save_checkpoint(const CallSite& where) {

@@ -290,6 +290,10 @@ void check_layout_of_tensors(const Communicator& communicator) {
   EXPECT_THROW(communicator.all_gather(at::ones({communicator.size() * 2 + 1}), at::ones({2})), UsageError);
   EXPECT_THROW(communicator.all_gather(at::ones({communicator.size() * 2}, at::kLong), at::ones({2})), UsageError);
   EXPECT_THROW(communicator.all_to_all(at::ones({2}), at::ones({3})), UsageError);
+  if (communicator.size() > 1) {
+    const std::vector<at::Tensor> one_tensor(static_cast<std::size_t>(communicator.size()), at::ones({2}));
+    EXPECT_THROW(communicator.all_to_all_v(one_tensor, one_tensor), UsageError);
+  }
   EXPECT_THROW(communicator.broadcast(at::ones({2}), communicator.size()), UsageError);
   EXPECT_THROW(communicator.barrier({.timeout = std::chrono::milliseconds(0), .name = ""}), UsageError);
   EXPECT_THROW(comm::GradientCommunicator(communicator).start_all_reduce(at::ones({3, 4}).t()), UsageError);

@@ -35,6 +35,7 @@ const std::vector<Example>& examples() {
        "Connecting over nccl failed on rank 2, no device. The backend staged does without it.",
        {2}},
       {"Connecting over MPI failed: ...", "Connecting over MPI failed: MPI_ERR_OTHER", {}},
+      {"Connecting over ...: ...: ....", "Connecting over encrypted tcp: rank 2: connection closed.", {2}},
       {"Connecting over TCP: ...: ....", "Connecting over TCP: rank 2: connection refused.", {2}},
       {"Connecting over TCP: on rank ... ...", "Connecting over TCP: on rank 2 no descriptor is left", {2}},
       {"rank ... announced a message of ... bytes, more than memory can hold. Nothing was exchanged....",

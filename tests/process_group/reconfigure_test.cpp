@@ -150,6 +150,17 @@ TEST(Reconfigure, FailsCallsInFlightFirst) {
   });
 }
 
+TEST(Reconfigure, FailsReceivesThatArePending) {
+  const OutOfBand out_of_band;
+  run_groups(2, [&](ProcessGroupTutti& group) {
+    std::vector<at::Tensor> received{at::zeros({2})};
+    const auto work = group.recv(received, 1 - group.getRank(), 0);
+    group.reconfigure(options_of(1, out_of_band.exchange(group)))->wait();
+    EXPECT_NE(message_of<PeerError>([&] { work->wait(); }).find("has left the earlier group"), std::string::npos);
+    EXPECT_EQ(sum_over(group), 3.0);
+  });
+}
+
 TEST(Reconfigure, RefusesWrongArguments) {
   const OutOfBand out_of_band;
   run_groups(2, [&](ProcessGroupTutti& group) {

@@ -296,6 +296,33 @@ def checkpointed_layers():
 
 
 @case
+def saved_optimizers():
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+    def trained(model, optimizer, steps):
+        for step in steps:
+            loss_of(model, batch(step)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return parameters_of(model)
+
+    def made():
+        model = torch_tutti.DistributedDataParallel(net())
+        return model, torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+    first, optimizer = made()
+    trained(first, optimizer, range(3))
+    of_model, of_optimizer = get_state_dict(first, optimizer)
+    of_model = copy.deepcopy(of_model)
+    of_optimizer = copy.deepcopy(of_optimizer)
+    expected = trained(first, optimizer, range(3, 6))
+    second, optimizer = made()
+    set_state_dict(second, optimizer, model_state_dict=of_model, optim_state_dict=of_optimizer)
+    for mine, other in zip(trained(second, optimizer, range(3, 6)), expected):
+        same_bits(mine, other)
+
+
+@case
 def compiled_models():
     inside = torch_tutti.DistributedDataParallel(torch.compile(net(), backend="eager"))
     outside_model = torch_tutti.DistributedDataParallel(net())

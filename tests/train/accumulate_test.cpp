@@ -222,41 +222,6 @@ TEST(Accumulate, ModelsInSeparateScopesCountTheirOwnWindows) {
   alternating_models.everywhere();
 }
 
-// Scopes of both models in which only one is trained do not weigh in the other's window.
-void check_less_often(const Communicator& communicator, std::int64_t steps, bool clear_first) {
-  Accelerator accelerator({.gradient_accumulation_steps = steps, .communicator = communicator});
-  Mlp net_a(1), net_b(2), reference(2);
-  auto [a, b, optimizer_a, optimizer_b] = accelerator.prepare(net_a, net_b, torch::optim::SGD(net_a->parameters(), 0.1),
-                                                              torch::optim::SGD(net_b->parameters(), 0.1));
-  torch::optim::SGD reference_optimizer(reference->parameters(), 0.1);
-  const std::int64_t ranks = communicator.size();
-  for (std::int64_t pass = 0; pass < 9 * steps; ++pass) {
-    const Batch batch = batch_of(pass * ranks + communicator.rank());
-    const auto scope = accelerator.accumulate(a, b);
-    accelerator.backward(loss_of(a->forward(batch.input), batch.target));
-    optimizer_a.step();
-    optimizer_a.zero_grad();
-    if (pass / steps % 3 != 2) continue;
-    if (clear_first) optimizer_b.zero_grad();
-    accelerator.backward(loss_of(b->forward(batch.input), batch.target));
-    optimizer_b.step();
-    if (!clear_first) optimizer_b.zero_grad();
-    if (pass % steps != steps - 1) continue;
-    backward_of_mean(reference, (pass - steps + 1) * ranks, steps * ranks, one);
-    reference_optimizer.step();
-    reference_optimizer.zero_grad();
-    EXPECT_TRUE(close(b->parameters(), reference->parameters())) << "pass " << pass;
-  }
-}
-const RankCase less_often("less_often", [](const Communicator& communicator) {
-  for (const std::int64_t steps : {1, 2}) {
-    for (const bool clear_first : {false, true}) check_less_often(communicator, steps, clear_first);
-  }
-});
-TEST(Accumulate, AModelThatIsTrainedInEveryThirdWindowOnlyHasItsOwnWeights) {
-  less_often.everywhere();
-}
-
 // The loss of one rank uses no parameter in the synchronizing micro-batch. The rank still takes part.
 void check_untouched(const Communicator& communicator, bool steps) {
   Accelerator accelerator({.gradient_accumulation_steps = 2, .communicator = communicator});

@@ -170,7 +170,8 @@ TEST(Ema, IsSavedByEachRankWhereParametersAre) {
   ema_by_rank.on_threads({1, 2});
 }
 
-TEST(BestModel, KeepsTheModelOfTheBestEvaluation) {
+/// Adds an Ema before or after the BestModel, or none.
+void check_best_model(std::optional<bool> ema_first) {
   const TemporaryFolder scratch;
   TrainerRun run({.project = {.project_dir = scratch.path()}, .communicator = Communicator()},
                  {.max_steps = 3, .evaluate_every = 1});
@@ -182,12 +183,21 @@ TEST(BestModel, KeepsTheModelOfTheBestEvaluation) {
     return Scalars{{"loss", losses.at(next++)}};
   });
   const auto callback = std::make_shared<BestModel>();
+  const auto ema = std::make_shared<Ema>();
+  if (ema_first == true) run.trainer.add_callback(ema);
   run.trainer.add_callback(callback);
+  if (ema_first == false) run.trainer.add_callback(ema);
   run.trainer.fit();
   EXPECT_EQ(callback->best(), 1);
   Noisy loaded;
   load_model(*loaded, scratch.path() / "best_model.safetensors");
   EXPECT_TRUE(bytes_of(*loaded) == best);
+}
+TEST(BestModel, KeepsTheModelOfTheBestEvaluation) {
+  for (const auto ema_first : {std::optional<bool>(), std::optional(true), std::optional(false)}) {
+    SCOPED_TRACE(ema_first ? (*ema_first ? "Ema first" : "Ema last") : "no Ema");
+    check_best_model(ema_first);
+  }
 }
 
 TEST(StageClock, GivesEveryMomentToOneStage) {

@@ -91,7 +91,7 @@ class Communicator {
   Work all_to_all(at::Tensor output, at::Tensor input, const CallOptions& call = {}) const;
   /// Sends `inputs[r]` to rank r and receives `outputs[r]` from it. Parts may differ in size and may be empty. A part
   /// must have the same size on its sender and its receiver: MismatchError otherwise. All parts have one dtype, the
-  /// same on all ranks.
+  /// same on all ranks. Throws UsageError if two outputs are the same memory; so does gather().
   Work all_to_all_v(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
                     const CallOptions& call = {}) const;
   /// Writes the `input` of rank r to `outputs[r]` of the root. Other ranks pass no outputs.
@@ -100,8 +100,8 @@ class Communicator {
   /// Writes `inputs[r]` of the root to the `output` of rank r. Other ranks pass no inputs.
   Work scatter(at::Tensor output, const std::vector<at::Tensor>& inputs, int root = 0,
                const CallOptions& call = {}) const;
-  /// Reduces `tensor` over all ranks into the root's `tensor`, to the same bits as all_reduce(). The tensors of other
-  /// ranks do not change.
+  /// Reduces `tensor` over all ranks into the root's `tensor`, to the same bits as all_reduce(), except products of
+  /// complex numbers. The tensors of other ranks do not change.
   Work reduce(at::Tensor tensor, int root = 0, ReduceOp op = ReduceOp::sum, const CallOptions& call = {}) const;
   /// Copies the root's `tensor` to the `tensor` of every rank.
   Work broadcast(at::Tensor tensor, int root = 0, const CallOptions& call = {}) const;

@@ -11,7 +11,7 @@ class WorkState;
 }
 
 /// A copyable handle. Destroying it without waiting is allowed: the operation continues and keeps its buffers
-/// allocated. Thread safe.
+/// allocated. The program then does not see a MismatchError, after which the communicator still works. Thread safe.
 class Work {
  public:
   /// The handle of a completed operation.

@@ -158,9 +158,8 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   bool optimizer_step_was_skipped() const;
 
   /// Adds `object` to checkpoints under `name` until the object is destroyed. Every rank must call it. Throws
-  /// UsageError if `name` is taken, or has other characters than letters, digits, '_' and '-'. While models differ
-  /// between ranks (LocalSGD, ignored_parameters), a checkpoint has the state of each rank's object. Otherwise rank 0's
-  /// state is loaded on all ranks.
+  /// UsageError if `name` is taken, or has other characters than letters, digits, '_' and '-'. If states differ between
+  /// ranks, a checkpoint has that of each rank. On another number of ranks, all load rank 0's state.
   void register_for_checkpointing(const std::string& name, Stateful& object);
   /// Does the same for a shared object. The Accelerator keeps a reference to it.
   void register_for_checkpointing(const std::string& name, std::shared_ptr<Stateful> object);

@@ -55,7 +55,8 @@ enum class BufferSync {
 /// Options of training whose bits do not depend on the number of ranks. Runs with equal options have equal bits: 1 rank
 /// with 8 micro-batches in a step, 2 with 4, 4 with 2 and 8 with 1 end with the same parameter bytes. Rank r runs the
 /// r-th block of a step's micro-batches. Gradients are summed in one order over all micro-batches (see
-/// ReducerOptions::reproducible). Running statistics of BatchNorm are not covered.
+/// ReducerOptions::reproducible). Buffers that a forward pass changes (BatchNorm, SyncBatchNorm) are not covered, nor
+/// are parameters that depend on them.
 struct ReproducibleOptions {
   /// Micro-batches in an optimizer step, of all ranks together; at least 1.
   int micro_batches = 1;

@@ -11,7 +11,7 @@ namespace tutti {
 class TrainerContext;
 
 /// A callback overrides the events that it needs. Every rank must have the same callbacks in the same order. Every
-/// event but on_evaluate_error is called on all ranks, so a callback may call collectives. An exception ends the run;
+/// event but on_evaluate_exit is called on all ranks, so a callback may call collectives. An exception ends the run;
 /// if one rank throws, the other ranks throw PeerError. Not thread safe.
 ///
 /// A step is one micro-batch of this rank. An optimizer step ends a window.
@@ -43,10 +43,9 @@ class Callback : public Stateful {
   virtual void on_evaluate_start(TrainerContext&) {}
   /// Called after the evaluation. The names in `results` are "eval/...".
   virtual void on_evaluate_end(TrainerContext&, const Scalars& /*results*/) {}
-  /// Called on the ranks whose evaluation throws, in the evaluation function or in a callback. A callback undoes what
-  /// on_evaluate_start has done, if on_evaluate_start was called and on_evaluate_end was not. Must not throw, and must
-  /// not call collectives.
-  virtual void on_evaluate_error(TrainerContext&) {}
+  /// Called last, after on_evaluate_end of all callbacks, and on ranks whose evaluation or callback throws. A callback
+  /// undoes what its on_evaluate_start has done, if that was called. Must not throw, and must not call collectives.
+  virtual void on_evaluate_exit(TrainerContext&) {}
   /// Called before a checkpoint is written.
   virtual void on_checkpoint_start(TrainerContext&) {}
   /// Called after a checkpoint was started. An asynchronous save may still be writing.

@@ -25,8 +25,9 @@ std::size_t blocks_of(std::size_t elements) {
     largest = std::max(largest, std::bit_cast<std::uint32_t>(values[i]) & magnitude);
   }
   const float as_float = std::bit_cast<float>(largest);
-  return std::isfinite(as_float) ? as_float / static_cast<float>(largest_integer)
-                                 : std::numeric_limits<float>::quiet_NaN();
+  if (!std::isfinite(as_float)) return std::numeric_limits<float>::quiet_NaN();
+  constexpr float limit = std::numeric_limits<float>::max() / 127.0001F;  // 127 times the scale is finite
+  return std::min(as_float / static_cast<float>(largest_integer), limit);
 }
 
 /// A multiple of 2^-16 in [0, 1). The hash is Chris Wellons' "lowbias32".

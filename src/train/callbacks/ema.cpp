@@ -90,16 +90,8 @@ void Ema::on_evaluate_start(TrainerContext& trainer) {
   evaluates_ = true;
 }
 
-void Ema::on_evaluate_end(TrainerContext& trainer, const Scalars& /*results*/) {
-  end_evaluation(trainer.model());
-}
-
-void Ema::on_evaluate_error(TrainerContext& trainer) {
-  end_evaluation(trainer.model());
-}
-
-void Ema::end_evaluation(torch::nn::Module& model) {
-  if (std::exchange(evaluates_, false)) swap(model);
+void Ema::on_evaluate_exit(TrainerContext& trainer) {
+  if (std::exchange(evaluates_, false)) swap(trainer.model());
 }
 
 void Ema::swap(torch::nn::Module& model) {

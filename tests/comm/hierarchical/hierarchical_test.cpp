@@ -3,12 +3,12 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 
 #include "comm/backend/topology.h"
@@ -221,20 +221,25 @@ TEST(Hierarchical, OneRankPerNodeLogsTheSlowRank) {
   EXPECT_EQ(results[1].output.find("has waited"), std::string::npos) << results[1].output;
 }
 
-/// True if this process has connected over TCP: the thread of its event loop exists.
-bool is_connected() {
-  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::ifstream in(thread.path() / "comm");
-    std::string name;
-    if (std::getline(in, name) && name.starts_with("tutti-tcp")) return true;
+/// The number of connections over TCP that this process has.
+int connections() {
+  int count = 0;
+  for (const auto& descriptor : std::filesystem::directory_iterator("/proc/self/fd")) {
+    sockaddr_storage address{};
+    socklen_t length = sizeof(address);
+    const int number = std::stoi(descriptor.path().filename().string());
+    const bool is_connected = ::getpeername(number, reinterpret_cast<sockaddr*>(&address), &length) == 0;
+    if (is_connected && address.ss_family != AF_UNIX) ++count;
   }
-  return false;
+  return count;
 }
 
 const RankProgram many_ranks("hierarchical_many_ranks", [] {
   const auto job = Communicator::connect(read_environment(), {.timeout = std::chrono::seconds(30)});
   EXPECT_EQ(job.backend_name(), "shared memory + tcp");
   const int local_rank = job.topology().local_rank;
+  const int at_start = connections();  // node leaders are connected
+  const auto is_connected = [&] { return local_rank == 0 || connections() > at_start; };
   job.barrier().wait();
   const at::Tensor numbers = at::arange(job.rank(), job.rank() + 40, at::kLong);
   job.all_reduce(numbers, ReduceOp::sum).wait();

@@ -105,6 +105,23 @@ const RankProgram finds_no_port("addresses_finds_no_port", [] {
   }
 });
 
+// Ranks of a node share memory, and the nodes exchange messages.
+const RankProgram rank_two_finds_no_port("addresses_rank_two_finds_no_port", [] {
+  const auto environment = read_environment();
+  if (environment.rank == 2) {
+    ::setenv("TUTTI_PORT_RANGE", std::getenv("FULL_PORT_RANGE"), 1);  // NOLINT(concurrency-mt-unsafe)
+  }
+  try {
+    exchange(Communicator::connect(environment));
+    ADD_FAILURE() << "connected";
+  } catch (const PeerError& error) {
+    EXPECT_EQ(error.ranks(), std::vector<int>{2});
+    const std::string expected = std::string("TUTTI_PORT_RANGE=") + std::getenv("FULL_PORT_RANGE");
+    EXPECT_NE(std::string(error.what()).find("on rank 2 listening on"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find(expected), std::string::npos) << error.what();
+  }
+});
+
 // Ranks of one node exchange collectives in shared memory.
 const RankProgram rank_one_finds_no_port("addresses_rank_one_finds_no_port", [] {
   const auto environment = read_environment();
@@ -141,6 +158,8 @@ TEST(PortRange, RanksListenInIt) {
   const auto full = std::to_string(taken.address.port);
   expect_success(
       run_processes(finds_no_port, 2, {.num_nodes = 2, .variables = {{"TUTTI_PORT_RANGE", full + "-" + full}}}));
+  expect_success(run_processes(rank_two_finds_no_port, 4,
+                               {.num_nodes = 2, .variables = {{"FULL_PORT_RANGE", full + "-" + full}}}));
   expect_success(run_processes(rank_one_finds_no_port, 2, {.variables = {{"FULL_PORT_RANGE", full + "-" + full}}}));
 }
 

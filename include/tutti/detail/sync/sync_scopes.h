@@ -1,5 +1,6 @@
 #pragma once
 // Scopes that a loop opens around its backward passes.
+#include <atomic>
 #include <exception>
 #include <memory>
 #include <utility>
@@ -16,6 +17,9 @@ struct AccumulationStep {
   bool sync_each_batch = false;  ///< synchronize even if the scope is not the last
   /// The weight of 1 stands for a rank's part of a batch that is split over all ranks.
   bool of_split_batch = false;
+  /// Set when a pass in the scope reaches one of its reducers. The scope's weight then counts for all of them, because
+  /// a part of a model without gradients has the gradient 0. Null: the reducer is alone.
+  std::shared_ptr<std::atomic<bool>> reached{};
 };
 
 /// While it exists, backward passes keep their gradients local. It may enclose backward alone, without the forward

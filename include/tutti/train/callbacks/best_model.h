@@ -17,8 +17,8 @@ struct BestModelOptions {
   std::filesystem::path file{};
 };
 
-/// The main process writes the file atomically. If an Ema evaluates its average, add BestModel before the Ema: the Ema
-/// restores the parameters in on_evaluate_end, and BestModel must save the parameters that were evaluated.
+/// The main process writes the file atomically. It holds the parameters that were evaluated: the average if an Ema
+/// evaluates it.
 class BestModel final : public Callback {
  public:
   /// Pass it to Trainer::add_callback() on every rank.

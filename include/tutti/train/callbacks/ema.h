@@ -36,8 +36,7 @@ class Ema final : public Callback {
   void on_fit_start(TrainerContext& trainer) override;
   void on_optimizer_step_end(TrainerContext& trainer) override;
   void on_evaluate_start(TrainerContext& trainer) override;
-  void on_evaluate_end(TrainerContext& trainer, const Scalars& results) override;
-  void on_evaluate_error(TrainerContext& trainer) override;
+  void on_evaluate_exit(TrainerContext& trainer) override;
 
   /// The averages by parameter name; empty before fit(). A parameter with several names appears under the first.
   const std::map<std::string, at::Tensor>& average() const { return average_; }
@@ -45,8 +44,6 @@ class Ema final : public Callback {
   void swap(torch::nn::Module& model);
 
  private:
-  void end_evaluation(torch::nn::Module& model);
-
   EmaOptions options_;
   bool evaluates_ = false;  // the model has the averages
   std::int64_t steps_ = 0;

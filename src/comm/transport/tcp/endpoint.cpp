@@ -34,35 +34,29 @@ std::string MessageSocket::to_text() const {
 }
 
 Endpoint::Endpoint(MessageSocket socket, const std::vector<std::string>& addresses, EndpointOptions options)
-    : options_(std::move(options)), socket_(std::move(socket)) {
+    : options_(std::move(options)) {
+  std::vector<std::optional<EndpointAddress>> of_ranks;
   for (const auto& text : addresses) {
     const bool has_address = !text.starts_with(no_address_mark);
     problems_.push_back(has_address ? "" : text.substr(1));
-    addresses_.push_back(EndpointAddress::from_text(text));
-    if (has_address && !addresses_.back())
+    of_ranks.push_back(EndpointAddress::from_text(text));
+    if (has_address && !of_ranks.back())
       throw PeerError("Unexpected data at the coordinator: another program uses the same one.", {});
   }
+  if (!socket.problem.empty()) return;
+  loop_ = std::make_shared<EventLoop>(std::move(socket.listening), socket.nonce, options_.rank, std::move(of_ranks),
+                                      ConnectionSecurity(options_.secret, options_.encrypts));
+  loop_->start();
 }
 
-EventLoop& Endpoint::open() {
-  const std::lock_guard lock(mutex_);
-  if (loop_) return *loop_;
-  if (!socket_.problem.empty()) throw PeerError(socket_.problem, {});
-  auto loop = std::make_shared<EventLoop>(std::move(socket_.listening), socket_.nonce, options_.rank, addresses_,
-                                          ConnectionSecurity(options_.secret, options_.encrypts));
-  for (const auto& closed : std::exchange(closed_, {})) loop->close_channel(closed, true);
-  loop->start();
-  loop_ = std::move(loop);
+EventLoop& Endpoint::loop() {
+  if (!loop_) throw PeerError(problem_of(options_.rank), {});
   return *loop_;
 }
 
-void Endpoint::close_channel(ClosedChannel closed, bool cancel_sends) noexcept {
+void Endpoint::close_channel(const ClosedChannel& closed, bool cancel_sends) noexcept {
   try {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!loop_) return closed_.push_back(std::move(closed));
-    }
-    loop_->close_channel(closed, cancel_sends);  // no call replaces the loop
+    if (loop_) loop_->close_channel(closed, cancel_sends);
   } catch (const std::exception&) {
     // Without memory no close frames can be sent; peers see the connections close when the process exits.
   }

@@ -1,9 +1,7 @@
 #pragma once
-// Where a rank exchanges messages with other ranks: a socket that listens from the rendezvous on, and an event loop
-// that the first message starts.
+// Where a rank exchanges messages with other ranks: a socket that listens from the rendezvous on, and an event loop.
+// The loop accepts connections from the start, so that a send needs no call of the other rank.
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,7 +36,7 @@ struct EndpointOptions {
 class Endpoint {
  public:
   /// `addresses` are MessageSocket::to_text() of all ranks of the job. Throws PeerError if one is neither an address
-  /// nor a problem.
+  /// nor a problem, and std::system_error if there are no descriptors.
   Endpoint(MessageSocket socket, const std::vector<std::string>& addresses, EndpointOptions options);
   ~Endpoint() {
     if (loop_) loop_->close();
@@ -49,19 +47,15 @@ class Endpoint {
   bool encrypts() const { return options_.encrypts; }
   /// Why `rank` cannot exchange messages; empty if it can.
   const std::string& problem_of(int rank) const { return problems_.at(static_cast<std::size_t>(rank)); }
-  /// Starts the event loop with the first call. Throws PeerError if this rank has no socket, and std::system_error.
-  EventLoop& open();
+  /// Throws PeerError if this rank has no socket.
+  EventLoop& loop();
   /// See EventLoop::close_channel.
-  void close_channel(ClosedChannel closed, bool cancel_sends) noexcept;
+  void close_channel(const ClosedChannel& closed, bool cancel_sends) noexcept;
 
  private:
   const EndpointOptions options_;
-  std::vector<std::optional<EndpointAddress>> addresses_;  // by rank
-  std::vector<std::string> problems_;                      // by rank
-  std::mutex mutex_;
-  MessageSocket socket_;               // until the loop has it
-  std::vector<ClosedChannel> closed_;  // before there was a loop
-  std::shared_ptr<EventLoop> loop_;
+  std::vector<std::string> problems_;  // by rank
+  std::shared_ptr<EventLoop> loop_;    // null if this rank has no socket
 };
 
 }  // namespace tutti::comm

@@ -48,8 +48,10 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   /// Sends what is to be sent, until its deadlines; not during stack unwinding. Ends the thread.
   void close();
 
-  /// Connects to ranks, which must have opened their endpoints. Throws TransferError.
-  void connect(const std::vector<int>& ranks, Deadline deadline);
+  /// Begins to connect to those of the ranks that have an address. Throws std::system_error.
+  void begin_connecting(const std::vector<int>& ranks);
+  /// Waits until they are connected. All must have an address. Throws TransferError.
+  void await_connections(const std::vector<int>& ranks, Deadline deadline);
 
   /// Begins to send or receive. The message completes on any thread, possibly before post() returns.
   void post(const MessagePtr& message);
@@ -92,6 +94,7 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
 
   // Any thread, with the mutex held. `lock` is released during a write.
   void contact(int rank, Effects& effects);
+  void make_connection(int rank);
   void flush(Lock& lock, int rank, Effects& effects);
   void fail_peer(int rank, Outcome::Kind reason, Effects& effects);
   void fail_outbox(Peer& peer, Effects& effects);

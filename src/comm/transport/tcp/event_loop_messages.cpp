@@ -34,17 +34,26 @@ void EventLoop::close() {
   }
 }
 
-void EventLoop::connect(const std::vector<int>& ranks, Deadline deadline) {
-  Effects effects;
+void EventLoop::begin_connecting(const std::vector<int>& ranks) {
+  const std::lock_guard lock(mutex_);
+  for (const int rank : ranks) {
+    if (addresses_.at(static_cast<std::size_t>(rank))) make_connection(rank);
+  }
+}
+
+void EventLoop::await_connections(const std::vector<int>& ranks, Deadline deadline) {
   Lock lock(mutex_);
-  for (const int rank : ranks) contact(rank, effects);
-  apply(lock, effects);
-  lock.lock();
   const auto has_ended = [&](int rank) {
     const auto state = peers_[rank].state;
     return state == Peer::State::open || state == Peer::State::failed;
   };
   changed_.wait_until(lock, deadline, [&] { return std::ranges::all_of(ranks, has_ended); });
+  const auto at_address = [&](int rank) {
+    const auto& socket = addresses_.at(static_cast<std::size_t>(rank)).value().socket;
+    return " at " + format_address(socket.host, socket.port) +
+           ". Check that no firewall is between the nodes (TUTTI_PORT_RANGE sets the ports) and that its network is "
+           "reachable (GLOO_SOCKET_IFNAME chooses one)";
+  };
   std::vector<int> late;
   for (const int rank : ranks) {
     const Peer& peer = peers_[rank];
@@ -53,9 +62,11 @@ void EventLoop::connect(const std::vector<int>& ranks, Deadline deadline) {
     throw TransferError(TransferError::Kind::connection_closed, {rank},
                         peer.failure == Outcome::Kind::not_authenticated
                             ? "the process at its address does not know the job's secret"
-                            : "connection closed");
+                            : "no connection" + at_address(rank));
   }
-  if (!late.empty()) throw TransferError(TransferError::Kind::timeout, std::move(late), "it did not answer");
+  if (late.empty()) return;
+  const std::string why = "no answer" + at_address(late.front());
+  throw TransferError(TransferError::Kind::timeout, std::move(late), why);
 }
 
 void EventLoop::post(const MessagePtr& message) {
@@ -144,18 +155,23 @@ void EventLoop::close_channel(const ClosedChannel& closed, bool cancel_sends) {
 }
 
 void EventLoop::contact(int rank, Effects& effects) {
-  Peer& peer = peers_[rank];
-  if (peer.state != Peer::State::idle) return;
-  const auto& address = addresses_.at(static_cast<std::size_t>(rank));
-  if (!address) return fail_peer(rank, Outcome::Kind::disconnected, effects);
   try {
-    peer.connection = std::make_shared<Connection>(*address, rank_, rank, security_);
-    sockets_.watch(peer.connection->descriptor(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
-    connections_.emplace(peer.connection->descriptor(), peer.connection);
-    peer.state = Peer::State::connecting;
+    make_connection(rank);
   } catch (const std::system_error&) {
     fail_peer(rank, Outcome::Kind::disconnected, effects);
   }
+}
+
+void EventLoop::make_connection(int rank) {
+  Peer& peer = peers_[rank];
+  if (peer.state != Peer::State::idle) return;
+  const auto& address = addresses_.at(static_cast<std::size_t>(rank));
+  if (!address) throw std::system_error(std::make_error_code(std::errc::address_not_available));
+  auto connection = std::make_shared<Connection>(*address, rank_, rank, security_);
+  sockets_.watch(connection->descriptor(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+  connections_.emplace(connection->descriptor(), connection);
+  peer.connection = std::move(connection);
+  peer.state = Peer::State::connecting;
 }
 
 void EventLoop::flush(Lock& lock, int rank, Effects& effects) {

@@ -48,7 +48,7 @@ void GroupEndpoint::post(RequestPtr request) {
     require_socket(request->peer);
     request->rank = global_rank(request->peer);
   }
-  endpoint_->open().post(std::move(request));
+  endpoint_->loop().post(std::move(request));
 }
 
 std::shared_ptr<GroupEndpoint> GroupEndpoint::of(const std::vector<int>& members, const std::string& group) const {

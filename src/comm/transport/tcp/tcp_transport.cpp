@@ -70,11 +70,11 @@ class TcpTransport final : public Transport, public std::enable_shared_from_this
   void connect() override {
     const std::lock_guard lock(connect_mutex_);
     if (is_connected_) return;
-    require_all_open();
     std::vector<int> peers = peers_of(rank(), size());
     for (int& peer : peers) peer = global_rank(peer);
+    begin_connecting(peers);
     try {
-      endpoint_->open().connect(peers, Clock::now() + timeout_);
+      endpoint_->loop().await_connections(peers, Clock::now() + timeout_);
     } catch (const TransferError& error) {
       const auto ranks = health_.members_among(error.peers());  // the event loop names global ranks
       throw PeerError("Connecting over TCP: " + describe_ranks(error.peers()) + ": " + error.what() + ".", ranks);
@@ -112,8 +112,7 @@ class TcpTransport final : public Transport, public std::enable_shared_from_this
   class TcpTransfer;
 
   int global_rank(int member) const { return health_.global_ranks().at(static_cast<std::size_t>(member)); }
-  EventLoop& open_loop();
-  void require_all_open();
+  void begin_connecting(const std::vector<int>& peers);
   std::unique_ptr<Transfer> post(bool is_send, int peer, Tag tag, const Buffer& buffer);
   void wait(AwaitedMessage& message, int peer, std::uint64_t operation, Deadline deadline);
   [[noreturn]] void throw_failure(const AwaitedMessage& message, const Outcome& outcome, int peer);
@@ -143,7 +142,7 @@ class TcpTransport::TcpTransfer final : public Transfer {
       : transport_(std::move(transport)), message_(std::move(message)), peer_(peer), operation_(operation) {}
   ~TcpTransfer() override {
     if (!message_ || message_->outcome()) return;
-    if (!transport_->endpoint_->open().cancel(message_)) message_->wait_for_outcome();
+    if (!transport_->endpoint_->loop().cancel(message_)) message_->wait_for_outcome();
   }
   int peer() const override { return peer_; }
   void wait(Deadline deadline) override {
@@ -158,21 +157,13 @@ class TcpTransport::TcpTransfer final : public Transfer {
   std::uint64_t operation_;
 };
 
-EventLoop& TcpTransport::open_loop() {
-  try {
-    return endpoint_->open();
-  } catch (const std::exception& error) {
-    throw TransferError(Failure::connection_closed, {rank()}, first_line(error.what()));
-  }
-}
-
 // Names the ranks that cannot connect, and those that do not join.
-void TcpTransport::require_all_open() {
+void TcpTransport::begin_connecting(const std::vector<int>& peers) {
   std::string own_problem;
   try {
-    open_loop();
-  } catch (const TransferError& error) {
-    own_problem = error.what();
+    endpoint_->loop().begin_connecting(peers);
+  } catch (const std::exception& error) {
+    own_problem = first_line(error.what());
   }
   const auto problems = coordinator_all_gather(rendezvous_, "connecting/" + std::to_string(connect_calls_++), rank(),
                                                own_problem, timeout_, [this] { return is_closed_.load(); });
@@ -185,7 +176,7 @@ void TcpTransport::require_all_open() {
 
 std::unique_ptr<Transfer> TcpTransport::post(bool is_send, int peer, Tag tag, const Buffer& buffer) {
   if (is_closed_) throw TransferError(Failure::connection_closed, {peer}, "the communicator was closed");
-  EventLoop& loop = open_loop();
+  EventLoop& loop = endpoint_->loop();
   auto message = std::make_shared<AwaitedMessage>(loop);
   message->is_send = is_send;
   message->rank = global_rank(peer);

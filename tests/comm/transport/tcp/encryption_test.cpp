@@ -50,7 +50,7 @@ TestMessagePtr post(Endpoint& endpoint, bool is_send, int rank, const std::strin
   message->text = text;
   message->memory = std::as_writable_bytes(std::span(message->text));
   message->deadline = Clock::now() + 20s;
-  endpoint.open().post(message);
+  endpoint.loop().post(message);
   return message;
 }
 
@@ -228,7 +228,7 @@ TEST_F(EncryptedMessages, BytesThatWaitForTheSocketFollow) {
   // The system may take more while messages are cancelled.
   std::vector<std::uint64_t> sent;
   for (const auto& message : sends) {
-    if (!one->open().cancel(message)) sent.push_back(message->tag);
+    if (!one->loop().cancel(message)) sent.push_back(message->tag);
   }
   ASSERT_FALSE(sent.empty());
   EXPECT_LT(sent.size(), sends.size()) << "the system has taken all bytes";

@@ -51,7 +51,7 @@ class EventLoops : public testing::Test {
     return endpoints_.make(rank, std::move(known), encrypts_);
   }
   static TestMessagePtr post(Endpoint& endpoint, TestMessagePtr message) {
-    endpoint.open().post(message);
+    endpoint.loop().post(message);
     return message;
   }
   /// Sends a text of `length` from rank 1 to rank 0 and checks it.

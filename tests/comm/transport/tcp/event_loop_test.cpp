@@ -62,7 +62,6 @@ TEST_P(PlainAndEncrypted, TwoRanksThatConnectToEachOtherKeepOneConnection) {
 TEST_P(PlainAndEncrypted, RefuseARankWithAnotherSecret) {
   const auto to = make_endpoint(0, secret());
   const auto from = make_endpoint(1, secret("the secret of another job"));
-  to->open();
   const auto sent = post(*from, make_message(true, 0, "text"));
   EXPECT_EQ(sent->wait(), OutcomeKind::not_authenticated);
 }
@@ -70,20 +69,18 @@ TEST_P(PlainAndEncrypted, RefuseARankWithAnotherSecret) {
 TEST_P(PlainAndEncrypted, AMessageThatNoReceiveMatchesBlocksNoLaterOne) {
   const auto to = make_endpoint(0);
   const auto from = make_endpoint(1);
-  to->open();
   const std::size_t too_much = (std::size_t{1} << 30) + 1;  // its memory is never touched
   const std::unique_ptr<void, decltype(&std::free)> memory(std::calloc(too_much, 1), &std::free);
   const auto unexpected = make_message(true, 0, "", 5);
   unexpected->memory = {static_cast<std::byte*>(memory.get()), too_much};
   post(*from, unexpected);
   check_exchange(*to, *from, 100'000, 6);
-  EXPECT_TRUE(from->open().cancel(unexpected));
+  EXPECT_TRUE(from->loop().cancel(unexpected));
 }
 
 TEST_P(PlainAndEncrypted, ALongSendEndsBeforeItsReceive) {
   const auto to = make_endpoint(0);
   const auto from = make_endpoint(1);
-  to->open();
   const std::string text(20'000'000, 'x');
   EXPECT_EQ(post(*from, make_message(true, 0, text))->wait(), OutcomeKind::completed);
   const auto received = post(*to, make_message(false, 1, std::string(text.size(), '-')));
@@ -115,9 +112,9 @@ TEST_P(PlainAndEncrypted, ACancelledMessageGivesItsMemoryBackAndTheConnectionGoe
       sends.push_back(post(*from, make_message(true, 0, std::string(max_eager_bytes, 'x'), tag)));
     const auto received = post(*to, make_message(false, 1, std::string(max_eager_bytes, '-'), 2));
     for (const auto& sent : sends) {
-      if (from->open().cancel(sent)) sent->text.assign(sent->text.size(), '!');
+      if (from->loop().cancel(sent)) sent->text.assign(sent->text.size(), '!');
     }
-    if (to->open().cancel(received)) {
+    if (to->loop().cancel(received)) {
       const std::string before = received->text;
       check_exchange(*to, *from, 10);
       EXPECT_TRUE(received->text == before);
@@ -196,7 +193,6 @@ class RawClient {
 // The client has read the store and sends everything that a rank sends, except the proof.
 TEST_F(EventLoops, RefuseAClientThatKnowsTheAddressAndNotTheSecret) {
   const auto to = make_endpoint(0, secret());
-  to->open();
   RawClient client(endpoints_.address_of(0));
   const Hello hello{.nonce = client.address().nonce, .rank = 1};
   std::string bytes(reinterpret_cast<const char*>(&hello), sizeof(hello));
@@ -213,7 +209,6 @@ TEST_F(EventLoops, ARankThatEncryptsAndOneThatDoesNotRefuseEachOther) {
     endpoints_ = TestEndpoints(3);
     encrypts_ = encrypts;
     const auto to = make_endpoint(0, secret());
-    to->open();
     encrypts_ = !encrypts;
     const auto from = make_endpoint(1, secret());
     EXPECT_EQ(post(*from, make_message(true, 0, "text"))->wait(), OutcomeKind::not_authenticated);
@@ -258,7 +253,6 @@ TEST_F(EventLoops, FramesBehindTheVerdictAreReceived) {
 
 TEST_F(EventLoops, RefuseAClientWithAWrongNonceOrRank) {
   const auto to = make_endpoint(0);
-  to->open();
   const Nonce nonce = RawClient(endpoints_.address_of(0)).address().nonce;
   for (const Hello& hello : {Hello{.nonce = {1, 2}, .rank = 1}, Hello{.nonce = nonce, .rank = 0},
                              Hello{.nonce = nonce, .rank = -1}, Hello{.nonce = nonce, .rank = std::int64_t{1} << 40}}) {
@@ -273,7 +267,6 @@ TEST_F(EventLoops, RefuseAClientWithAWrongNonceOrRank) {
 TEST_P(PlainAndEncrypted, DeliverBesideManyUnauthenticatedClients) {
   const auto to = make_endpoint(0, secret());
   const auto from = make_endpoint(1, secret());
-  to->open();
   std::list<RawClient> clients;
   for (int i = 0; i < 300; ++i) {
     clients.emplace_back(endpoints_.address_of(0));
@@ -302,7 +295,6 @@ TEST_F(EventLoops, ADamagedFrameEndsItsConnectionOnly) {
     endpoints_ = TestEndpoints(3);
     const auto zero = make_endpoint(0);
     const auto one = make_endpoint(1);
-    zero->open();
     RawClient two(endpoints_.address_of(0));
     two.greet(2);
     two.send(std::as_bytes(std::span(&header, 1)));
@@ -319,7 +311,6 @@ TEST_F(EventLoops, RandomFramesEndTheirConnectionOnly) {
     endpoints_ = TestEndpoints(3);
     const auto zero = make_endpoint(0);
     const auto one = make_endpoint(1);
-    zero->open();
     TestMessagePtr received;
     {
       RawClient two(endpoints_.address_of(0));

@@ -20,13 +20,12 @@ TestMessagePtr in_channel(std::uint64_t number, TestMessagePtr message) {
   return message;
 }
 
-// Rank 0 closes the channel before it has a loop, before it is connected, and while it is connected.
+// Rank 0 closes the channel before it is connected, and while it is connected.
 TEST_F(EventLoops, AClosedChannelIsToldToPeersThatConnectLater) {
   const auto zero = make_endpoint(0);
   const auto one = make_endpoint(1);
   const auto two = make_endpoint(2);
   zero->close_channel({.channel = channel, .is_member = bits_of({0, 1, 2})}, true);
-  zero->open();
   EXPECT_EQ(post(*one, make_message(false, 0, "----"))->wait(), OutcomeKind::closed_by_peer);
   zero->close_channel({.channel = other_channel, .is_member = bits_of({0, 1, 2})}, true);
   for (const auto& rank : {one.get(), two.get()}) {
@@ -78,13 +77,13 @@ TEST_F(EventLoops, CallbacksOfOtherMessagesRunOnTheLoopsThread) {
   check_exchange(*zero, *one, 10);
   std::string text(100'000, 'x');
   const auto first = blocking_send(1, text);
-  zero->open().post(first);
+  zero->loop().post(first);
   const auto loop_thread = first->thread.get_future().get();
   EXPECT_NE(loop_thread, std::this_thread::get_id());
 
   const auto earlier = blocking_send(1, text);
   earlier->may_return.set_value();
-  zero->open().post(earlier);
+  zero->loop().post(earlier);
   auto completed = earlier->thread.get_future();
   EXPECT_EQ(post(*zero, make_message(true, 1, "now"))->wait(), OutcomeKind::completed);
   first->may_return.set_value();

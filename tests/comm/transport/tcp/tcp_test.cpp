@@ -4,6 +4,7 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -148,6 +149,20 @@ const RankProgram connects_to_few_peers("tcp_connects_to_few_peers", [] {
   check_objects(communicator);
 });
 
+// On one node, where messages are the only use of TCP.
+const RankProgram sends_first("tcp_sends_first", [] {
+  const auto communicator = Communicator::connect(read_environment(), {.timeout = std::chrono::seconds(10)});
+  EXPECT_EQ(communicator.backend_name(), "shared memory + tcp");
+  at::Tensor message = at::full({3}, static_cast<float>(communicator.rank()));
+  if (communicator.rank() == 0) communicator.send(message, 1).wait();
+  communicator.barrier().wait();
+  if (communicator.rank() == 1) communicator.receive(message, 0).wait();
+  EXPECT_TRUE(at::equal(message, at::zeros({3})));
+});
+
+TEST(Tcp, ASendEndsBeforeThePeersFirstCallForMessages) {
+  expect_success(run_processes(sends_first, 2));
+}
 TEST(Tcp, ManyRanksConnectWhereBytesFlow) {
   expect_success(run_processes(connects_to_few_peers, 16));
 }

@@ -55,8 +55,8 @@ TestMessagePtr make_message(bool is_send, int rank, std::string text, std::uint6
 
 class Waiters : public testing::Test {
  protected:
-  EventLoop& zero() { return zero_->open(); }
-  EventLoop& one() { return one_->open(); }
+  EventLoop& zero() { return zero_->loop(); }
+  EventLoop& one() { return one_->loop(); }
   TestMessagePtr receive(std::uint64_t tag = 0) {
     auto message = make_message(false, 1, "----", tag);
     zero().post(message);

@@ -1,0 +1,85 @@
+// accumulate() over models, or parts of one, that only some micro-batches use. 1 to 3 ranks.
+#include <gtest/gtest.h>
+#include <torch/optim/sgd.h>
+
+#include "support/rank_case.h"
+#include "support/training.h"
+#include "tutti/train/accelerator.h"
+
+namespace tutti::test::unused_parts_test {
+namespace {
+
+// Scopes of both models in which only one is trained do not weigh in the other's window.
+void check_less_often(const Communicator& communicator, int steps, bool clear_first) {
+  Accelerator accelerator({.gradient_accumulation_steps = steps, .communicator = communicator});
+  Mlp net_a(1), net_b(2), reference(2);
+  auto [a, b, optimizer_a, optimizer_b] = accelerator.prepare(net_a, net_b, torch::optim::SGD(net_a->parameters(), 0.1),
+                                                              torch::optim::SGD(net_b->parameters(), 0.1));
+  torch::optim::SGD sgd(reference->parameters(), 0.1);
+  const std::int64_t ranks = communicator.size();
+  for (std::int64_t pass = 0; pass < 9 * steps; ++pass) {
+    const Batch batch = batch_of(pass * ranks + communicator.rank());
+    const auto scope = accelerator.accumulate(a, b);
+    accelerator.backward(loss_of(a->forward(batch.input), batch.target));
+    optimizer_a.step();
+    optimizer_a.zero_grad();
+    if (pass / steps % 3 != 2) continue;
+    if (clear_first) optimizer_b.zero_grad();
+    accelerator.backward(loss_of(b->forward(batch.input), batch.target));
+    optimizer_b.step();
+    if (!clear_first) optimizer_b.zero_grad();
+    for (std::int64_t rank = 0; rank < ranks; ++rank) {
+      const Batch other = batch_of(pass * ranks + rank);
+      (loss_of(reference->forward(other.input), other.target) / static_cast<double>(steps * ranks)).backward();
+    }
+    if (pass % steps != steps - 1) continue;
+    sgd.step();
+    sgd.zero_grad();
+    EXPECT_TRUE(close(b->parameters(), reference->parameters())) << "pass " << pass;
+  }
+}
+const RankCase less_often("less_often", [](const Communicator& communicator) {
+  for (const int steps : {1, 2}) {
+    for (const bool clear_first : {false, true}) check_less_often(communicator, steps, clear_first);
+  }
+});
+TEST(UnusedParts, AModelThatIsTrainedInEveryThirdWindowHasItsOwnWeightsOnly) {
+  less_often.everywhere();
+}
+
+// Two optimizers for one model, whose second layer some micro-batches do not use, with a backward() of the program.
+const RankCase parts("parts_of_a_model", [](const Communicator& communicator) {
+  Accelerator accelerator({.gradient_accumulation_steps = 2, .communicator = communicator});
+  Mlp net, reference;
+  auto [model, first, second] = accelerator.prepare(net, torch::optim::SGD(net->first->parameters(), 0.1),
+                                                    torch::optim::SGD(net->second->parameters(), 0.1));
+  torch::optim::SGD sgd(reference->parameters(), 0.1);
+  const std::int64_t ranks = communicator.size();
+  const auto loss = [](Mlp& trained, std::int64_t batch, std::int64_t window) {
+    const bool uses_both = batch % 3 != 2 && window != 3;
+    const at::Tensor input = batch_of(batch).input;
+    return (uses_both ? trained->forward(input) : trained->first(input)).square().mean();
+  };
+  for (std::int64_t window = 0; window < 5; ++window) {
+    for (std::int64_t pass = 2 * window; pass < 2 * window + 2; ++pass) {
+      for (std::int64_t rank = 0; rank < ranks; ++rank) {
+        (loss(reference, pass * ranks + rank, window) / static_cast<double>(2 * ranks)).backward();
+      }
+      const auto scope = accelerator.accumulate(model);
+      loss(net, pass * ranks + communicator.rank(), window).backward();
+      first.step();
+      second.step();
+      first.zero_grad();
+      second.zero_grad();
+    }
+    sgd.step();
+    sgd.zero_grad();
+    EXPECT_TRUE(close(net->parameters(), reference->parameters())) << "window " << window;
+  }
+});
+TEST(UnusedParts, APartOfAModelWithItsOwnOptimizerHasTheWeightsOfItsModel) {
+  parts.everywhere();
+}
+
+}  // namespace
+}  // namespace tutti::test::unused_parts_test
