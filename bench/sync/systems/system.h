@@ -10,6 +10,7 @@
 #include "sync/stopwatch.h"
 #include "sync/workload.h"
 #include "tutti/comm/communicator.h"
+#include "tutti/comm/wire_codec.h"
 
 namespace tutti::bench {
 
