@@ -244,7 +244,7 @@ TEST(DeviceCollectives, BadTensorsAreRefusedBeforeAnythingIsSent) {
               "all_gather: the tensor is on the meta device and holds no values.");
     const at::Tensor elsewhere = host.to(at::Device(simulated::type, 3));
     EXPECT_EQ(message_of<UsageError>([&] {
-                communicator.all_to_all_v({host, host}, {elsewhere, elsewhere});
+                communicator.all_to_all_v({host, host.clone()}, {elsewhere, elsewhere});
               }),
               "all_to_all_v: the tensors of the call are on " + elsewhere.device().str() +
                   " and on cpu; all of them must be on one device.");
