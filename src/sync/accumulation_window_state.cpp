@@ -55,6 +55,8 @@ void AccumulationWindowState::begin_pass(const std::optional<std::string>& carri
     pass_seen_ = true;
     if (scope_->reached) *scope_->reached = true;
   } else {
+    // Drops the weights of scopes whose passes reached other models only.
+    if (window_.passes() == 0 && (is_over() || is(GradientState::none))) window_.restart(false);
     window_.begin_plain_pass();
   }
   // The state changes when the pass ends, except after an ended window.

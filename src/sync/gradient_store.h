@@ -110,7 +110,7 @@ class GradientStore {
   /// The name of a parameter whose gradient was not produced by a backward pass, or (`or_replaced`) replaced such a
   /// gradient; nullopt if none.
   std::optional<std::string> foreign(bool or_replaced) const;
-  /// Throws UsageError if there is a foreign() gradient other than zeros.
+  /// Throws UsageError if there is a foreign() gradient, unless all gradients are zeros.
   void require_known(bool or_replaced) const;
   /// The number of gradients that were outside of their slots.
   std::int64_t copied() const { return copied_; }
@@ -133,7 +133,7 @@ class GradientStore {
     std::uint64_t hash = 0;     // its hash, while it is pending
   };
 
-  bool is_foreign(int index, bool or_replaced) const;
+  bool all_are_zeros() const;
   int slots() const { return parameters_.slots; }
   const at::Tensor& grad(int parameter) const { return parameters_.trained[parameter].tensor.grad(); }
   /// Converts a mean over `total_weight` to this rank's local share: the sum of the shares is the weighted sum.

@@ -83,29 +83,30 @@ ExternalClear GradientStore::find_external_clear(const Window& window, bool refu
                    "clip_grad_value_(), which synchronize first");
 }
 
-bool GradientStore::is_foreign(int index, bool or_replaced) const {
-  if (!grad(index).defined()) return false;
-  const bool is_dense = index < slots();
-  const bool ours = is_dense ? buffer_.aliased(index) : sparse_.is_tracked_gradient(index - slots());
-  const bool replaced = is_dense ? records_[index].aliased : sparse_.is_tracked(index - slots());
-  return !ours && (or_replaced || !replaced);
-}
-
 std::optional<std::string> GradientStore::foreign(bool or_replaced) const {
   for (int i = 0; i < static_cast<int>(parameters_.trained.size()); ++i) {
-    if (is_foreign(i, or_replaced)) return quoted(parameters_.trained[i]);
+    if (!grad(i).defined()) continue;
+    const bool ours = i < slots() ? buffer_.aliased(i) : sparse_.is_tracked_gradient(i - slots());
+    const bool replaced = i < slots() ? records_[i].aliased : sparse_.is_tracked(i - slots());
+    if (!ours && (or_replaced || !replaced)) return quoted(parameters_.trained[i]);
   }
   return std::nullopt;
 }
 
 void GradientStore::require_known(bool or_replaced) const {
+  const auto unknown = foreign(or_replaced);
+  // torch.distributed.checkpoint steps on zeros, at rate 0, so that the optimizer creates its state.
+  if (!unknown || all_are_zeros()) return;
+  throw UsageError("the gradient of " + *unknown +
+                   " was not produced by a synchronized backward pass: call synchronize() before step");
+}
+
+bool GradientStore::all_are_zeros() const {
   for (int i = 0; i < static_cast<int>(parameters_.trained.size()); ++i) {
-    if (!is_foreign(i, or_replaced)) continue;
-    // torch.distributed.checkpoint steps on zeros, at rate 0, so that the optimizer creates its state.
-    if (grad(i).layout() == at::kStrided && !grad(i).any().item<bool>()) continue;
-    throw UsageError("the gradient of " + quoted(parameters_.trained[i]) +
-                     " was not produced by a synchronized backward pass: call synchronize() before step");
+    const at::Tensor gradient = grad(i);
+    if (!gradient.defined() || gradient.layout() != at::kStrided || gradient.any().item<bool>()) return false;
   }
+  return true;
 }
 
 }  // namespace tutti::sync

@@ -13,12 +13,9 @@ NoSyncScope::~NoSyncScope() {
 }
 
 AccumulateScope::AccumulateScope(const std::vector<Member>& members) {
-  const auto reached = members.size() > 1 ? std::make_shared<std::atomic<bool>>(false) : nullptr;
   try {
     for (const Member& member : members) {
-      AccumulationStep step = member.step;
-      step.reached = reached;
-      member.reducer->enter_accumulate(step);
+      member.reducer->enter_accumulate(member.step);
       reducers_.push_back(member.reducer);
     }
   } catch (...) {

@@ -3,9 +3,11 @@
 #include <cinttypes>
 #include <cstdio>
 #include <functional>
+#include <map>
 #include <random>
 #include <sstream>
 #include <system_error>
+#include <tuple>
 #include <utility>
 
 #include "checkpoint/agreement.h"
@@ -20,10 +22,25 @@
 #include "train/state_digest.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/sync/reducer.h"
+#include "tutti/detail/train/objects.h"
 
 namespace tutti {
 
 namespace {
+
+/// What a rank tells the others in save_state().
+struct SaveAnswer {
+  std::vector<bool> used{};                      ///< by window: a step has used its gradients
+  std::map<std::string, std::string> digests{};  ///< by part: of the values that may differ between ranks
+  std::string folder{};                          ///< of an automatic name; rank 0 sets it
+
+  std::string to_text() const { return pack(std::tuple(used, digests, folder)); }
+  static SaveAnswer from_text(const std::string& text) {
+    auto [used, digests, folder] =
+        unpack<std::tuple<std::vector<bool>, std::map<std::string, std::string>, std::string>>(text);
+    return {std::move(used), std::move(digests), std::move(folder)};
+  }
+};
 
 /// A unique identifier for a new run.
 std::string new_run() {
@@ -98,7 +115,7 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options, c
   std::vector<StateDict> windows;
   std::vector<std::pair<std::string, StateDict>> own_values;  // of this rank, by part
   std::shared_ptr<checkpoint::Reservation> reserved;          // of an automatic name, on the main process
-  const auto answers = checkpoint::on_all_ranks(state_->prepare_communicator, "save_state", [&] {
+  const auto texts = checkpoint::on_all_ranks(state_->prepare_communicator, "save_state", [&] {
     const State::SavedParts parts = state_->saved_parts();
     content.shared.emplace(identities_part, parts.identities());
     for (const State::SavedParts::Part& part : parts.all) {
@@ -112,31 +129,33 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options, c
     }
     content.per_rank.set("local", state_->local());
     content.per_rank.set("random", random_state());
-    // For each of own_values its digest; for each window 'y' if a step has used its gradients, else 'n'.
-    std::string answer;
-    for (const auto& [name, values] : own_values) answer += digest_of(values);
+    SaveAnswer answer;
+    for (const auto& [name, values] : own_values) answer.digests.emplace(name, digest_of(values));
     for (const auto& known : state_->reducers) {
       windows.push_back(known.reducer->state_dict());
       content.step = std::max(content.step, windows.back().get<std::int64_t>("window.steps"));
-      answer += windows.back().get<bool>("consumed") && !state_->local() ? 'y' : 'n';
+      answer.used.push_back(windows.back().get<bool>("consumed") && !state_->local());
     }
-    if (!is_main_process()) return answer;
+    if (!is_main_process()) return answer.to_text();
     if (!state_->run) state_->run = new_run();
     content.run = *state_->run;
-    if (!automatic) return answer;
+    if (!automatic) return answer.to_text();
     const auto folder = state_->checkpoints_folder();
     reserved = std::make_shared<checkpoint::Reservation>(checkpoint::Reservation::take_next(folder, content.step));
-    return answer + (folder / reserved->folder().filename()).string();
+    answer.folder = (folder / reserved->folder().filename()).string();
+    return answer.to_text();
   });
-  const std::size_t length_of_digests = own_values.size() * digest_length;
-  for (std::size_t i = 0; i < own_values.size(); ++i) {
-    const auto digest = [i](const std::string& of_rank) { return of_rank.substr(i * digest_length, digest_length); };
-    const auto equals_first = [&](const std::string& of_rank) { return digest(of_rank) == digest(answers[0]); };
-    if (!std::ranges::all_of(answers, equals_first)) content.per_rank.set(own_values[i].first, own_values[i].second);
+  std::vector<SaveAnswer> answers;
+  for (const std::string& text : texts) answers.push_back(SaveAnswer::from_text(text));
+  for (const auto& [name, values] : own_values) {
+    const auto is_equal = [&](const SaveAnswer& of_rank) {
+      const auto digest = of_rank.digests.find(name);
+      return digest != of_rank.digests.end() && digest->second == answers[0].digests[name];
+    };
+    if (!std::ranges::all_of(answers, is_equal)) content.per_rank.set(name, values);
   }
   for (std::size_t i = 0; i < windows.size(); ++i) {
-    const auto is_used = [&](const std::string& of_rank) { return of_rank.at(length_of_digests + i) == 'y'; };
-    if (std::ranges::all_of(answers, is_used)) {
+    if (std::ranges::all_of(answers, [i](const SaveAnswer& of_rank) { return of_rank.used.at(i); })) {
       auto [local, gradients] = split(windows[i]);
       windows[i] = std::move(local);
       content.shared.emplace(State::SavedParts::gradients_part(i), std::move(gradients));
@@ -144,8 +163,7 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options, c
     content.per_rank.set(State::SavedParts::window_part(i), windows[i]);
   }
   const std::filesystem::path folder =
-      automatic ? std::filesystem::path(answers[0].substr(length_of_digests + windows.size()))
-                : std::filesystem::absolute(options.folder);
+      automatic ? std::filesystem::path(answers[0].folder) : std::filesystem::absolute(options.folder);
   const RetentionOptions retention = automatic ? state_->project.retention : RetentionOptions{};
   if (!state_->writer)
     state_->writer = std::make_unique<CheckpointWriter>(state_->communicator.duplicate("checkpoint"));

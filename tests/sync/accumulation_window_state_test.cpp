@@ -197,6 +197,7 @@ class NaiveModel {
       // Only the last scope adds to an earlier window's gradients. After a step only the step's scope does.
       if (!last_ || (base_used_ && base_scope_ != scope_)) return false;
     }
+    if (scope_ == 0 && !reached()) contributions_.clear();
     if (!contributions_.empty() && (contributions_.front().scope != 0) != (scope_ != 0)) return false;
     contributions_.push_back({value, scope_, weight_});
     complete_ = awaits_last_ = false;

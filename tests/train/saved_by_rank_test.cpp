@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "optim/refused.h"
 #include "support/rank_case.h"
 #include "support/temporary_folder.h"
 #include "support/training.h"
@@ -124,6 +125,40 @@ TEST(SavedByRank, WhatIsEqualIsSavedOnceAndAnotherNumberOfRanksLoadsRank0s) {
   testing::internal::CaptureStderr();
   accelerator.load_state(folder(false));
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+/// A hidden state, for example.
+struct Hidden final : Stateful {
+  at::Tensor value;
+  StateDict state_dict() const override {
+    StateDict state;
+    state.set("value", value);
+    return state;
+  }
+  void load_state_dict(const StateDict& state) override { value = state.get<at::Tensor>("value"); }
+};
+const RankCase on_one_rank("saved_by_rank_on_one_rank", [](const Communicator& communicator) {
+  const TemporaryFolder scratch;
+  const std::filesystem::path folder = communicator.broadcast_object(scratch.path().string());
+  Accelerator accelerator({.communicator = communicator});
+  Mlp net;
+  accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+  Hidden everywhere, on_last;
+  everywhere.value = on_last.value = at::full({2}, communicator.rank());
+  accelerator.register_for_checkpointing("everywhere", everywhere);
+  if (communicator.rank() == communicator.size() - 1) accelerator.register_for_checkpointing("on_last", on_last);
+  accelerator.save_state({.folder = folder / "saved"});
+  const StateDict own = read_checkpoint(folder / "saved").per_rank.at(communicator.rank()).part("object_everywhere");
+  if (communicator.size() == 1) {
+    EXPECT_TRUE(own.empty());
+  } else {
+    EXPECT_TRUE(own.get<at::Tensor>("value").eq(communicator.rank()).all().item<bool>());
+    expect_refused([&] { accelerator.load_state(folder / "saved"); }, "has no 'object_on_last'");
+  }
+  communicator.barrier().wait();
+});
+TEST(SavedByRank, AnObjectThatOneRankAloneHasRegisteredIsNamedWhenItIsLoaded) {
+  on_one_rank.on_threads({1, 2, 3});
 }
 
 TEST(StateDigest, DependsOnEveryNameTypeAndBit) {

@@ -17,8 +17,8 @@ struct AccumulationStep {
   bool sync_each_batch = false;  ///< synchronize even if the scope is not the last
   /// The weight of 1 stands for a rank's part of a batch that is split over all ranks.
   bool of_split_batch = false;
-  /// Set when a pass in the scope reaches one of its reducers. The scope's weight then counts for all of them, because
-  /// a part of a model without gradients has the gradient 0. Null: the reducer is alone.
+  /// Set when a pass in the scope reaches one of the reducers that train parts of one model. The scope's weight then
+  /// counts for all of them, because a part without gradients has the gradient 0. Null: the reducer is alone.
   std::shared_ptr<std::atomic<bool>> reached{};
 };
 
