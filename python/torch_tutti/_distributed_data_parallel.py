@@ -256,9 +256,10 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
             self.require_backward_grad_sync = before
 
     def register_comm_hook(self, state, hook):
-        """Sets the wire codec of gradients between nodes: fp16_compress_hook, bf16_compress_hook or allreduce_hook.
+        """Sets the wire codec of gradients between nodes: fp16_compress_hook, bf16_compress_hook, allreduce_hook,
+        quantization_pertensor_hook or quantization_perchannel_hook.
 
-        tutti uses its own codecs for these hooks. They round the values sent between nodes, and no values inside a
+        tutti uses its own codecs for these hooks, and 8-bit integers for both of the latter. They round the values sent between nodes, and no values inside a
         node. Every rank must call it, before the first backward pass.
         """
         codec = _comm_hooks.codec_of(hook)

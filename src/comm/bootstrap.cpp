@@ -106,6 +106,7 @@ std::vector<int> nodes_of(const JoinedGroup& group) {
   return nodes;
 }
 
+/// Selects and connects the backend. Throws PeerError for transfers that fail meanwhile.
 std::shared_ptr<Backend> connect_backend(const std::shared_ptr<Backend>& messages, const std::string& requested,
                                          std::chrono::milliseconds timeout) {
   try {
