@@ -27,7 +27,7 @@ inline constexpr std::uint64_t max_message_bytes = std::uint64_t{1} << 48;
 struct FrameHeader {
   enum class Kind : std::uint32_t {
     message = 1,  ///< followed by `bytes` bytes
-    announce,     ///< a message of `bytes` bytes, which the sender calls `id`
+    announce,     ///< a message of `bytes` bytes, which the sender calls `id`: 1, 2, ...
     pull,         ///< the receiver of `id` waits for its bytes
     payload,      ///< the bytes of `id`, which follow
     withdraw,     ///< the bytes of `id` will not follow

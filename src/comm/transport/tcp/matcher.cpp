@@ -68,8 +68,7 @@ bool Matcher::on_frame(const FrameHeader& header, int from, Body& body, Effects&
       on_message(header, from, body, effects);
       return true;
     case FrameKind::announce:
-      on_announce(header, from, effects);
-      return true;
+      return on_announce(header, from, effects);
     case FrameKind::payload:
       return on_payload(header, from, body);
     case FrameKind::withdraw:
@@ -94,19 +93,21 @@ void Matcher::on_message(const FrameHeader& header, int from, Body& body, Effect
   body.to = body.destination.memory();
 }
 
-void Matcher::on_announce(const FrameHeader& header, int from, Effects& effects) {
+bool Matcher::on_announce(const FrameHeader& header, int from, Effects& effects) {
+  std::uint64_t& last = last_announced_[from];
+  if (header.id <= last) return false;
   if (closed_channels_.contains(header.channel)) {
-    return effects.reply(from, {.kind = FrameKind::refuse, .bytes = FrameHeader::channel_closed, .id = header.id});
-  }
-  if (auto receive = take_receive(header.channel, from, header.tag))
-    return pull(header, from, std::move(receive), effects);
-  // The send ends although no receive matches, as long as there is memory for it.
-  if (!has_capacity_for(header.bytes)) {
+    effects.reply(from, {.kind = FrameKind::refuse, .bytes = FrameHeader::channel_closed, .id = header.id});
+  } else if (auto receive = take_receive(header.channel, from, header.tag)) {
+    pull(header, from, std::move(receive), effects);
+  } else if (!has_capacity_for(header.bytes)) {
     add_unexpected(header, from, false);
-    return;
+  } else {  // the send ends although no receive matches
+    pulled_[{from, header.id}].unexpected = add_unexpected(header, from, true);
+    effects.reply(from, {.kind = FrameKind::pull, .id = header.id});
   }
-  pulled_[{from, header.id}].unexpected = add_unexpected(header, from, true);
-  effects.reply(from, {.kind = FrameKind::pull, .id = header.id});
+  last = header.id;
+  return true;
 }
 
 std::shared_ptr<UnexpectedMessage> Matcher::add_unexpected(const FrameHeader& header, int from, bool with_memory) {

@@ -83,7 +83,7 @@ class Matcher {
   };
 
   void on_message(const FrameHeader& header, int from, Body& body, Effects& effects);
-  void on_announce(const FrameHeader& header, int from, Effects& effects);
+  bool on_announce(const FrameHeader& header, int from, Effects& effects);
   void on_withdraw(const FrameHeader& header, int from, Effects& effects);
   void on_close(std::uint64_t channel, int from, Effects& effects);
   bool on_payload(const FrameHeader& header, int from, Body& body);
@@ -106,6 +106,7 @@ class Matcher {
   std::unordered_map<std::uint64_t, ClosedChannel> closed_channels_;
   std::map<int, Outcome::Kind> disconnected_;                    // by rank
   std::map<std::pair<int, std::uint64_t>, Destination> pulled_;  // by sender and id
+  std::map<int, std::uint64_t> last_announced_;                  // by sender: its ids ascend
 };
 
 }  // namespace tutti::comm

@@ -199,6 +199,16 @@ TEST_F(MatcherTest, AnAnnouncedMessageIsPulledWhileThereIsMemory) {
   expect_ended(late, OutcomeKind::completed, "last", 1);
 }
 
+TEST_F(MatcherTest, AnIdIsAnnouncedOnce) {
+  const auto waits = receive_from(1);
+  matcher.receive(waits, effects);
+  EXPECT_TRUE(frame(FrameKind::announce, 1, 1, 4));
+  EXPECT_FALSE(frame(FrameKind::announce, 1, 1, 4));
+  EXPECT_TRUE(frame(FrameKind::announce, 2, 1, 4)) << "of another rank";
+  matcher.on_disconnect(1, body_, OutcomeKind::disconnected, effects);
+  expect_ended(waits, OutcomeKind::disconnected);
+}
+
 TEST_F(MatcherTest, APulledMessageThatIsWithdrawnLeavesItsMemory) {
   for (std::uint64_t id = 1; id <= 5; ++id) {
     EXPECT_TRUE(frame(FrameKind::announce, 1, id, 10));
