@@ -27,9 +27,10 @@ void Request::complete(const Outcome& outcome) {
 }
 
 std::exception_ptr Request::failure_of(const Outcome& outcome) const {
-  const std::string name = peer == any_source ? "any rank" : "rank " + std::to_string(rank);
+  const bool from_any = peer == any_source;
+  const std::string name = from_any ? "every other rank" : "rank " + std::to_string(rank);
   std::vector<int> peers;
-  if (peer != any_source) peers.push_back(peer);
+  if (!from_any) peers.push_back(peer);
   const auto peer_error = [&](const std::string& text) {
     return std::make_exception_ptr(PeerError(description + ": " + name + text, peers));
   };
@@ -38,7 +39,7 @@ std::exception_ptr Request::failure_of(const Outcome& outcome) const {
       return nullptr;
     case Outcome::Kind::timed_out:
       return std::make_exception_ptr(TimeoutError(
-          description + ": " + (is_send ? name + " did not accept the message" : "no message from " + name) +
+          description + ": " + (is_send ? name + " did not accept the message" : "no message from " + (from_any ? "any rank" : name)) +
               " within " + describe_duration(timeout),
           peers));
     case Outcome::Kind::closed:
