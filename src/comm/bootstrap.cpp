@@ -55,21 +55,23 @@ std::shared_ptr<Backend> add_device_backend(std::shared_ptr<Backend> host, const
   if (!selection.reason.empty() && host->rank() == 0) {
     Logger(0).info("tensors on devices pass through CPU memory (backend staged): " + selection.reason);
   }
+  C10dBackendFactory factory;
   switch (selection.backend) {
     case BackendRequest::ForDevices::nccl:
-      return add_encoded_sums(make_device_backend(host, nccl_backend_factory(store), "job"), "job");
+      factory = nccl_backend_factory(store);
+      break;
     case BackendRequest::ForDevices::c10d_gloo:
-      return add_encoded_sums(
-          make_device_backend(
-              host, c10d_gloo_factory(store, bind_address.interface, bind_address.address, options.timeout), "job"),
-          "job");
+      factory = c10d_gloo_factory(store, bind_address.interface, bind_address.address, options.timeout);
+      break;
     case BackendRequest::ForDevices::factory:
-      return add_encoded_sums(make_device_backend(host, *options.device_backend, "job"), "job");
+      factory = *options.device_backend;
+      break;
     case BackendRequest::ForDevices::staged:
       return make_staged_backend(std::move(host));
     default:
       return host;
   }
+  return add_encoded_sums(make_device_backend(host, std::move(factory), "job"), "job");
 }
 
 // A contradiction between the nodes that ranks report and what their launcher has told them.

@@ -176,8 +176,6 @@ std::string Communicator::broadcast_object(const std::string& object, int root, 
 }
 
 std::optional<Communicator> Communicator::split(int color, int key, const CallOptions& call) const {
-  // Ranks that get no group take a name too, so that later names are equal on all ranks.
-  const auto name = queue_->next_child_name("split");
   std::optional<Communicator> group;
   const auto connect_group = [&](const Operation& operation, const GatheredCalls&) {
     auto request = at::empty({2}, at::kInt);
@@ -193,7 +191,7 @@ std::optional<Communicator> Communicator::split(int color, int key, const CallOp
       if (all[2 * other] == color) members.push_back(other);
     }
     std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return all[2 * a + 1] < all[2 * b + 1]; });
-    const auto group_name = name + "-" + std::to_string(color);
+    const auto group_name = queue_->child_name(operation, "split-" + std::to_string(color));
     auto backend = comm::make_single_backend();
     comm::Subgroup{.parent_ranks = members}.run([&] {
       if (members.size() > 1) backend = queue_->backend().split(members, group_name, operation.timeout);
@@ -247,9 +245,9 @@ Communicator Communicator::subgroup(const std::vector<int>& ranks, const std::st
 }
 
 Communicator Communicator::duplicate(const std::string& name) const {
-  const auto full_name = queue_->next_child_name(name);
   std::optional<Communicator> copy;
   const auto connect_copy = [&](const Operation& operation, const GatheredCalls&) {
+    const auto full_name = queue_->child_name(operation, name);
     auto backend = queue_->backend().duplicate(full_name, operation.timeout);
     backend->connect();  // all ranks are in this call
     copy = make_communicator(std::move(backend), {.timeout = queue_->timeout()}, full_name,

@@ -8,6 +8,15 @@
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
+namespace {
+
+void require_supported(const char* what, const Backend& backend, at::Device device) {
+  if (backend.traits().supports(device.type())) return;
+  throw UsageError(std::string(what) + ": the backend " + backend.traits().name + " supports CPU memory, not " +
+                   device.str() + ".");
+}
+
+}  // namespace
 
 int GradientCommunicator::size() const {
   return queue_->backend().size();
@@ -28,17 +37,14 @@ bool GradientCommunicator::sums_in_fixed_order(at::Device device) const {
 
 at::Tensor GradientCommunicator::allocate(std::int64_t bytes, at::Device device) const {
   if (bytes < 0) throw UsageError("allocate: the size must not be negative, but is " + std::to_string(bytes) + ".");
-  if (!supports_device(device)) {
-    throw UsageError("allocate: the backend " + queue_->backend().traits().name + " supports CPU memory, not " +
-                     device.str() + ".");
-  }
+  require_supported("allocate", queue_->backend(), device);
   return queue_->allocate(bytes, device);
 }
 
 std::unique_ptr<PendingAllReduce> GradientCommunicator::start_all_reduce(
     at::Tensor flat, const std::shared_ptr<const WireCodec>& codec) const {
   require_dense("start_all_reduce", flat);
-  if (!supports_device(flat.device())) require_on_cpu("start_all_reduce", flat);
+  require_supported("start_all_reduce", queue_->backend(), flat.device());
   require_reducible("start_all_reduce", flat, ReduceOp::sum);
   if (!flat.is_contiguous() || flat.is_conj() || flat.is_neg()) {
     throw UsageError("start_all_reduce: the tensor must be contiguous, without a lazy conj() or negation.");

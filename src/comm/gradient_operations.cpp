@@ -12,8 +12,20 @@
 namespace tutti::comm {
 namespace {
 
-// Wraps the pending operation of the backend, and handles failures as OperationQueue::run_checked() does. Destroying it
-// before the operation has completed aborts the queue.
+/// OperationQueue::run_checked() for a step of an operation that the other ranks wait in: any exception aborts the
+/// queue.
+template <typename Step>
+auto run_or_abort(OperationQueue& queue, const Operation& operation, const Step& step) {
+  try {
+    return queue.run_checked(operation, step);
+  } catch (...) {
+    queue.abort_unfinished(operation);
+    throw;
+  }
+}
+
+// Wraps the pending operation of the backend, if there is one. An exception aborts the queue, and so does destroying it
+// before the operation has completed.
 template <typename Pending>
 class Checked : public Pending {
  public:
@@ -28,7 +40,7 @@ class Checked : public Pending {
  protected:
   template <typename Step>
   auto run(const Step& step) {
-    return queue_->run_checked(operation_, step);
+    return run_or_abort(*queue_, operation_, step);
   }
   void end() {
     finished_ = true;
@@ -66,12 +78,11 @@ class CheckedAllGather final : public Checked<PendingAllGather> {
 };
 
 /// Gathers the lengths, then all blocks padded to the longest. The caller sees one operation; the backend runs two.
-class CheckedAllGatherV final : public PendingAllGatherV {
+class CheckedAllGatherV final : public Checked<PendingAllGatherV> {
  public:
   CheckedAllGatherV(std::shared_ptr<OperationQueue> queue, Operation operation,
                     std::unique_ptr<PendingAllGather> lengths, std::vector<std::byte> block)
-      : queue_(std::move(queue)),
-        operation_(std::move(operation)),
+      : Checked(std::move(queue), std::move(operation), nullptr),
         lengths_(std::move(lengths)),
         block_(std::move(block)) {}
 
@@ -79,15 +90,17 @@ class CheckedAllGatherV final : public PendingAllGatherV {
     const auto gathered = lengths_->wait();
     std::vector<std::uint64_t> lengths(gathered.size() / sizeof(std::uint64_t));
     std::memcpy(lengths.data(), gathered.data(), gathered.size());
-    const std::uint64_t longest = longest_of(lengths);
-    all_ = at::empty({static_cast<std::int64_t>(lengths.size()), static_cast<std::int64_t>(longest)}, at::kByte);
-    if (longest > 0) {
+    const std::uint64_t longest = run([&] {
+      const std::uint64_t bytes = longest_of(lengths);
+      all_ = at::empty({static_cast<std::int64_t>(lengths.size()), static_cast<std::int64_t>(bytes)}, at::kByte);
+      if (bytes == 0) return bytes;
       // A tensor, because the memory must stay valid after a failure: other ranks may still read it.
-      const at::Tensor input = at::empty({static_cast<std::int64_t>(longest)}, at::kByte);
+      const at::Tensor input = at::empty({static_cast<std::int64_t>(bytes)}, at::kByte);
       std::ranges::copy(block_, static_cast<std::byte*>(input.data_ptr()));
-      queue_->run_checked(operation_, [&] { queue_->backend().all_gather(operation_, all_, input); });
-    }
-    queue_->mark_completed(operation_);
+      queue_->backend().all_gather(operation_, all_, input);
+      return bytes;
+    });
+    end();
     std::vector<std::span<const std::byte>> blocks;
     const auto* memory = static_cast<const std::byte*>(all_.const_data_ptr());
     for (std::size_t rank = 0; rank < lengths.size(); ++rank) {
@@ -97,8 +110,6 @@ class CheckedAllGatherV final : public PendingAllGatherV {
   }
 
  private:
-  std::shared_ptr<OperationQueue> queue_;
-  Operation operation_;
   std::unique_ptr<PendingAllGather> lengths_;
   std::vector<std::byte> block_;
   at::Tensor all_;
@@ -132,7 +143,7 @@ std::unique_ptr<PendingAllReduce> OperationQueue::start_all_reduce(const at::Ten
   const auto operation = next_operation("gradient sum", internal_call(), "gradient sum", flat.nbytes());
   lock.unlock();
   record_start(operation);
-  auto pending = run_checked(operation, [&] { return backend_->start_all_reduce(operation, flat, codec); });
+  auto pending = run_or_abort(*this, operation, [&] { return backend_->start_all_reduce(operation, flat, codec); });
   return std::make_unique<CheckedAllReduce>(shared_from_this(), operation, std::move(pending));
 }
 
@@ -141,7 +152,7 @@ std::unique_ptr<PendingAllGather> OperationQueue::start_small_all_gather(std::sp
   const auto operation = next_operation("gradient exchange", internal_call(), "gradient exchange", block.size());
   lock.unlock();
   record_start(operation);
-  auto pending = run_checked(operation, [&] { return backend_->start_small_all_gather(operation, block); });
+  auto pending = run_or_abort(*this, operation, [&] { return backend_->start_small_all_gather(operation, block); });
   return std::make_unique<CheckedAllGather>(shared_from_this(), operation, std::move(pending));
 }
 
@@ -153,8 +164,9 @@ std::unique_ptr<PendingAllGatherV> OperationQueue::start_all_gather_v(std::vecto
   record_start(operation);
   record_start(second);
   const std::uint64_t length = block.size();
-  auto lengths = run_checked(
-      operation, [&] { return backend_->start_small_all_gather(operation, std::as_bytes(std::span(&length, 1))); });
+  auto lengths = run_or_abort(*this, operation, [&] {
+    return backend_->start_small_all_gather(operation, std::as_bytes(std::span(&length, 1)));
+  });
   return std::make_unique<CheckedAllGatherV>(
       shared_from_this(), second, std::make_unique<CheckedAllGather>(shared_from_this(), operation, std::move(lengths)),
       std::move(block));

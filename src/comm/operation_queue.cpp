@@ -112,14 +112,12 @@ std::shared_ptr<WorkState> OperationQueue::call(const std::string& what, const s
     complete(*call);
   };
   const bool is_single = backend_->size() == 1;
-  if (device) {
+  const int spin_count = traits.spin_count;
+  if (device || is_single || !data.payload || spin_count == 0 || !worker_.idle()) {
     auto work = is_single ? run_now(run) : track(worker_.submit(run));
-    work->set_on_waited([device] { device->block_current_stream(); });
+    if (device) work->set_on_waited([device] { device->block_current_stream(); });
     return work;
   }
-  if (is_single) return run_now(run);
-  const int spin_count = traits.spin_count;
-  if (!data.payload || spin_count == 0 || !worker_.idle()) return track(worker_.submit(run));
 
   // If all ranks call at about the same time, waking a thread would take many times as long as the call. So poll first.
   const auto started = run_now([&] { start(*call); });
@@ -209,8 +207,8 @@ std::shared_ptr<CallerThreads> OperationQueue::callers() const {
   return calls_ ? calls_->callers() : nullptr;
 }
 
-std::string OperationQueue::next_child_name(const std::string& kind) {
-  return name_ + "/" + std::to_string(children_++) + "-" + kind;
+std::string OperationQueue::child_name(const Operation& operation, const std::string& kind) const {
+  return name_ + "/" + std::to_string(operation.number) + "-" + kind;
 }
 
 std::string OperationQueue::subgroup_name(const std::string& name, int lowest) {

@@ -98,8 +98,8 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
   /// See Communicator::abort.
   void abort(const std::string& reason) noexcept;
 
-  /// The name of the next child queue; equal on all ranks.
-  std::string next_child_name(const std::string& kind);
+  /// The name of the child queue that `operation`, a call of all ranks, makes.
+  std::string child_name(const Operation& operation, const std::string& kind) const;
   /// The name of the queue of subgroup `name`, whose lowest rank is `lowest`. Throws UsageError if this rank has used
   /// `name` before. Subgroups of one name therefore have no common rank, and different lowest ranks tell them apart.
   std::string subgroup_name(const std::string& name, int lowest);
@@ -173,7 +173,6 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
 
   std::mutex order_mutex_;  // held while a number is taken and the task is queued, so that both have one order
   std::atomic<std::uint64_t> next_number_ = 0;
-  std::atomic<int> children_ = 0;
 
   std::mutex shared_mutex_;
   std::map<std::string, std::shared_ptr<OperationQueue>> shared_children_;

@@ -65,6 +65,7 @@ std::shared_ptr<WorkState> OperationQueue::send(const at::Tensor& memory, int pe
       device->run(
           backend_->rank(), operation, [this] { return is_stopping(); }, send_now);
     } catch (const TransferError& error) {
+      if (error.kind() != TransferError::Kind::timeout) throw_if_failed();
       throw TimeoutError(request->description + ": " + error.what(), error.peers());
     }
   });

@@ -79,12 +79,6 @@ void require_distinct(const char* what, const std::vector<at::Tensor>& outputs) 
   }
 }
 
-void require_on_cpu(const char* what, const at::Tensor& tensor) {
-  if (tensor.device().is_cpu()) return;
-  throw UsageError(std::string(what) + ": the tensor is on " + tensor.device().str() +
-                   "; this call takes CPU tensors.");
-}
-
 void require_available_device(const char* what, const at::Tensor& tensor) {
   if (tensor.is_meta()) throw UsageError(std::string(what) + ": the tensor is on the meta device and holds no values.");
   if (!devices::is_accelerator(tensor.device())) return;

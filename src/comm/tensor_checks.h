@@ -54,7 +54,6 @@ void require_dense(const char* what, const at::Tensor& tensor);
 void require_writable(const char* what, const at::Tensor& tensor);
 /// Requires that no two of the tensors are one place in memory, as in std::vector<at::Tensor>(size, tensor).
 void require_distinct(const char* what, const std::vector<at::Tensor>& outputs);
-void require_on_cpu(const char* what, const at::Tensor& tensor);
 /// Requires the CPU or a device that this process has.
 void require_available_device(const char* what, const at::Tensor& tensor);
 void require_reducible(const char* what, const at::Tensor& tensor, ReduceOp op);

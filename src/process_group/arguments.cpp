@@ -1,24 +1,20 @@
 #include "process_group/arguments.h"
 
-#include <sstream>
 #include <string>
 
+#include "comm/backend/describe.h"
 #include "comm/tensor_checks.h"
 #include "tutti/core/error.h"
 
 namespace tutti::process_group {
 namespace {
 
+using comm::describe_tensor;
+
 template <typename T>
 T& require_one(const char* what, std::vector<T>& list, const char* of) {
   if (list.size() == 1) return list.front();
   throw UsageError(std::string(what) + ": a rank passes one " + of + ", not " + std::to_string(list.size()) + ".");
-}
-
-std::string describe(const at::Tensor& tensor) {
-  std::ostringstream text;
-  text << c10::toString(tensor.scalar_type()) << " " << tensor.sizes();
-  return text.str();
 }
 
 }  // namespace
@@ -34,9 +30,7 @@ Tensors& require_single(const char* what, std::vector<Tensors>& lists) {
 }
 
 void require_usable(const char* what, const at::Tensor& tensor) {
-  const std::string prefix = std::string(what) + ": ";
-  if (!tensor.defined()) throw UsageError(prefix + "the tensor is undefined.");
-  if (tensor.layout() != at::kStrided || tensor.is_quantized()) throw UsageError(prefix + "the tensor is not dense.");
+  comm::require_dense(what, tensor);
   comm::require_available_device(what, tensor);
 }
 
@@ -51,10 +45,11 @@ void require_one_each(const char* what, const Tensors& list, int size) {
 void require_each_like(const char* what, const Tensors& list, const at::Tensor& one, int size) {
   require_one_each(what, list, size);
   for (std::size_t rank = 0; rank < list.size(); ++rank) {
-    if (list[rank].scalar_type() == one.scalar_type() && list[rank].sizes() == one.sizes()) continue;
+    const bool is_like = list[rank].scalar_type() == one.scalar_type() && list[rank].sizes() == one.sizes();
+    if (is_like && list[rank].device() == one.device()) continue;
     throw UsageError(std::string(what) + ": the tensor of rank " + std::to_string(rank) + " is " +
-                     describe(list[rank]) + ", but this rank's own tensor is " + describe(one) +
-                     "; they must have the same dtype and shape.");
+                     describe_tensor(list[rank]) + ", but this rank's own tensor is " + describe_tensor(one) +
+                     "; they must have the same dtype, shape and device.");
   }
 }
 
@@ -82,8 +77,8 @@ void require_concatenated(const char* what, const Tensors& wholes, const Tensors
     require_usable(what, whole);
     require_usable(what, part);
     if (whole.scalar_type() == part.scalar_type() && whole.numel() == part.numel() * size) continue;
-    throw UsageError(std::string(what) + ": " + describe(whole) + " is not " + std::to_string(size) + " times " +
-                     describe(part) + ": one part for each rank, of the same dtype.");
+    throw UsageError(std::string(what) + ": " + describe_tensor(whole) + " is not " + std::to_string(size) + " times " +
+                     describe_tensor(part) + ": one part for each rank, of the same dtype.");
   }
 }
 
@@ -97,7 +92,7 @@ Tensors split_rows(const char* what, const char* name, const at::Tensor& tensor,
   std::vector<std::int64_t> counts = sizes;
   if (counts.empty()) {
     if (rows % size != 0) {
-      throw UsageError(prefix + "the " + name + " " + describe(tensor) + " cannot be divided among " +
+      throw UsageError(prefix + "the " + name + " " + describe_tensor(tensor) + " cannot be divided among " +
                        std::to_string(size) + " ranks evenly. Pass the split sizes.");
     }
     counts.assign(ranks, rows / size);
@@ -109,9 +104,9 @@ Tensors split_rows(const char* what, const char* name, const at::Tensor& tensor,
     sum += count;
   }
   if (counts.size() != ranks || negative || sum != rows) {
-    throw UsageError(prefix + std::to_string(counts.size()) + " split sizes for the " + name + " " + describe(tensor) +
-                     ": there must be one for each of " + std::to_string(size) + " ranks, with the sum " +
-                     std::to_string(rows) + ".");
+    throw UsageError(prefix + std::to_string(counts.size()) + " split sizes for the " + name + " " +
+                     describe_tensor(tensor) + ": there must be one for each of " + std::to_string(size) +
+                     " ranks, with the sum " + std::to_string(rows) + ".");
   }
   Tensors parts;
   std::int64_t begin = 0;

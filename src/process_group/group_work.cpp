@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "comm/backend/operation.h"
 #include "device/devices.h"
 #include "tutti/core/error.h"
 
 namespace tutti::process_group {
 namespace {
-
-constexpr std::chrono::milliseconds longest_wait = std::chrono::hours(24 * 365);  // prevents overflow of the deadline
 
 std::string title_of(const Parts& parts) {
   return std::string("tutti:") + parts.what;
@@ -39,6 +38,7 @@ GroupWork::GroupWork(int rank, std::uint64_t number, std::chrono::milliseconds t
                      const std::vector<at::Tensor>& inputs, Parts parts)
     : c10d::Work(rank, parts.type, title_of(parts).c_str(), inputs),
       parts_(std::move(parts)),
+      last_step_(parts_.on_completed ? std::make_shared<comm::WorkState>() : nullptr),
       number_(number),
       timeout_(timeout),
       pending_parts_(parts_.works.size()) {
@@ -47,12 +47,13 @@ GroupWork::GroupWork(int rank, std::uint64_t number, std::chrono::milliseconds t
 
 bool GroupWork::wait(std::chrono::milliseconds timeout) {
   const bool without_deadline = timeout <= std::chrono::milliseconds::zero();
-  for (const auto& part : parts_.works) {
-    if (!without_deadline) break;
-    try {
-      part.wait();  // reports this thread to the deadlock detector as waiting
-    } catch (const std::exception&) {
-      // Thrown below: the failure of the whole work may be that of another part.
+  if (without_deadline) {
+    for (const auto& part : parts_.works) {
+      try {
+        part.wait();  // reports this thread to the deadlock detector as waiting
+      } catch (const std::exception&) {
+        // Thrown below: the failure of the whole work may be that of another part.
+      }
     }
   }
   {
@@ -60,7 +61,7 @@ bool GroupWork::wait(std::chrono::milliseconds timeout) {
     const auto ended = [&] { return completed_; };
     if (without_deadline) {
       cv_.wait(lock, ended);
-    } else if (!cv_.wait_for(lock, std::min(timeout, longest_wait), ended)) {
+    } else if (!cv_.wait_for(lock, std::min(timeout, comm::longest_timeout), ended)) {
       throw TimeoutError(std::string(parts_.what) + ": rank " + std::to_string(rank_) + " waited for " +
                              std::to_string(timeout.count()) +
                              " ms, and the operation did not complete. It stays in flight until its own deadline.",
@@ -93,6 +94,12 @@ int GroupWork::sourceRank() const {
   return *parts_.source;
 }
 
+std::vector<tutti::Work> GroupWork::parts() const {
+  auto parts = parts_.works;
+  if (last_step_) parts.emplace_back(last_step_);
+  return parts;
+}
+
 void GroupWork::on_part_completed(const tutti::Work& part) {
   if (const auto failure = part.exception()) {
     const std::lock_guard lock(mutex_);
@@ -103,7 +110,7 @@ void GroupWork::on_part_completed(const tutti::Work& part) {
   if (!failure && parts_.on_completed) {
     try {
       run_after_parts(parts_.on_completed);
-      if (side_stream_) completed_event_.emplace(side_stream_->record_event());
+      if (side_stream_) completed_event_ = std::make_shared<devices::StreamEvent>(side_stream_->record_event());
     } catch (...) {
       failure = std::current_exception();
     }
@@ -122,6 +129,9 @@ void GroupWork::end(std::exception_ptr failure) {
   }
   if (future) complete_future(*future);
   finish(failure_);
+  if (!last_step_) return;
+  if (completed_event_) last_step_->set_on_waited([event = completed_event_] { event->block_current_stream(); });
+  last_step_->end(failure_);
 }
 
 void GroupWork::complete_future(c10::ivalue::Future& future) {

@@ -14,6 +14,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "comm/worker.h"
 #include "device/side_stream.h"
 #include "tutti/comm/work.h"
 
@@ -42,7 +43,8 @@ class GroupWork final : public c10d::Work {
   std::vector<at::Tensor> result() override { return parts_.outputs; }
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
   int sourceRank() const override;
-  const std::vector<tutti::Work>& works() const { return parts_.works; }
+  /// What a work that combines several waits for.
+  std::vector<tutti::Work> parts() const;
   std::uint64_t getSequencenumber() const override { return number_; }
   std::chrono::milliseconds getTimeout() const override { return timeout_; }
 
@@ -54,14 +56,15 @@ class GroupWork final : public c10d::Work {
   void complete_future(c10::ivalue::Future& future);
 
   Parts parts_;
+  const std::shared_ptr<comm::WorkState> last_step_;  // ends after `on_completed`; null without one
   const std::uint64_t number_;
   const std::chrono::milliseconds timeout_;
   std::atomic<std::size_t> pending_parts_;  // works in flight
   std::exception_ptr failure_;              // of the work that failed first; final once is_outcome_known_
   bool is_outcome_known_ = false;           // set before the future completes and before wait() returns
   c10::intrusive_ptr<c10::ivalue::Future> future_;
-  std::optional<devices::SideStream> side_stream_;       // set if an output is on a device
-  std::optional<devices::StreamEvent> completed_event_;  // after `on_completed`; set before the work completes
+  std::optional<devices::SideStream> side_stream_;         // set if an output is on a device
+  std::shared_ptr<devices::StreamEvent> completed_event_;  // after `on_completed`; set before the work completes
 };
 
 }  // namespace tutti::process_group

@@ -76,8 +76,8 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::endCoalescing() {
 void ProcessGroupTutti::add_to_coalescing(const c10d::Work& work) {
   const std::lock_guard lock(coalescing_mutex_);
   if (!coalescing_) return;
-  const auto& works = static_cast<const GroupWork&>(work).works();
-  coalescing_->insert(coalescing_->end(), works.begin(), works.end());
+  const auto parts = static_cast<const GroupWork&>(work).parts();
+  coalescing_->insert(coalescing_->end(), parts.begin(), parts.end());
 }
 
 void ProcessGroupTutti::require_not_shut_down(const char* what) const {

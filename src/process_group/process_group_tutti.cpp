@@ -167,7 +167,11 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::allreduce_coalesced(Tensors& tenso
   constexpr const char* what = "all_reduce_coalesced";
   require_not_shut_down(what);
   const auto op = to_reduce_op(what, options.reduceOp);
-  for (const auto& tensor : tensors) require_usable(what, tensor);
+  for (const auto& tensor : tensors) {
+    require_usable(what, tensor);
+    comm::require_writable(what, tensor);
+    comm::require_reducible(what, tensor, op);
+  }
   Parts parts{{.type = OpType::ALLREDUCE_COALESCED, .what = what, .outputs = tensors}, options.timeout, tensors};
   for (const auto& tensor : tensors) {
     parts.works.push_back(communicator_.all_reduce(tensor, op, call_options(options.timeout)));
@@ -226,12 +230,12 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::allgather_coalesced(std::vector<Te
     require_usable(what, inputs[i]);
     for (const auto& list : outputs) by_input[i].push_back(list[i]);
     require_each_like(what, by_input[i], inputs[i], size_);
+    prepare_outputs(what, by_input[i]);
   }
   Parts parts{{.type = OpType::ALLGATHER_COALESCED, .what = what}, options.timeout, inputs};
   std::vector<at::Tensor> gathered;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     gathered.push_back(make_flat(inputs[i], size_));
-    prepare_outputs(what, by_input[i]);
     parts.works.push_back(communicator_.all_gather(gathered[i], inputs[i], call_options(options.timeout)));
   }
   for (const auto& list : outputs) parts.outputs.insert(parts.outputs.end(), list.begin(), list.end());
@@ -258,6 +262,7 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::allgather_into_tensor_coalesced(Te
   require_not_shut_down(what);
   require_pairs(what, outputs, inputs);
   process_group::require_concatenated(what, outputs, inputs, size_);
+  for (const auto& output : outputs) comm::require_writable(what, output);
   Parts parts{
       {.type = OpType::ALLGATHER_INTO_TENSOR_COALESCED, .what = what, .outputs = outputs}, options.timeout, inputs};
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -322,6 +327,10 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::reduce_scatter_tensor_coalesced(
   require_pairs(what, outputs, inputs);
   const auto op = to_reduce_op(what, options.reduceOp);
   process_group::require_concatenated(what, inputs, outputs, size_);
+  for (const auto& output : outputs) {
+    comm::require_writable(what, output);
+    comm::require_reducible(what, output, op);
+  }
   Parts parts{
       {.type = OpType::REDUCE_SCATTER_TENSOR_COALESCED, .what = what, .outputs = outputs}, options.timeout, inputs};
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -338,7 +347,9 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::alltoall_base(at::Tensor& output, 
   require_not_shut_down(what);
   const Tensors outputs = process_group::split_rows(what, "output", output, output_splits, size_);
   comm::require_writable(what, output);
-  const Tensors inputs = process_group::split_rows(what, "input", input, input_splits, size_);
+  require_usable(what, input);
+  const at::Tensor apart = output.is_alias_of(input) ? input.clone() : input;
+  const Tensors inputs = process_group::split_rows(what, "input", apart, input_splits, size_);
   Parts parts{{.type = OpType::ALLTOALL_BASE, .what = what, .outputs = {output}}, options.timeout, {input}};
   parts.works.push_back(communicator_.all_to_all_v(outputs, inputs, call_options(options.timeout)));
   return start_work(std::move(parts));

@@ -56,6 +56,27 @@ void check_group(const Communicator& communicator) {
   communicator.barrier().wait();
 }
 
+// A call that differs between the ranks takes one operation number on each of them.
+TEST(GroupErrors, GroupsConnectAfterCallsThatDiffer) {
+  for (const char* backend : {"auto", "shared_memory", "tcp"}) {
+    run_thread_ranks(2,
+                     [](const Communicator& communicator) {
+                       const auto differ = [&](bool makes_group) {
+                         makes_group ? (void)communicator.duplicate("first") : communicator.barrier().wait();
+                       };
+                       EXPECT_THROW(differ(communicator.rank() == 0), MismatchError);
+                       const auto sum = [](const Communicator& group) {
+                         auto ones = at::ones({4});
+                         group.all_reduce(ones, ReduceOp::sum, {.timeout = 20s}).wait();
+                         EXPECT_EQ(ones[0].item<float>(), group.size());
+                       };
+                       sum(communicator.duplicate("second"));
+                       sum(*communicator.split(0, 0, {.timeout = 20s}));
+                     },
+                     {.backend = backend});
+  }
+}
+
 TEST(GroupErrors, NameTheRanksOfTheJob) {
   for (const char* backend : {"auto", "shared_memory"}) {
     SCOPED_TRACE(backend);

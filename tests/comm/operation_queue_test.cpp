@@ -4,11 +4,14 @@
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
 #include <future>
 #include <new>
 #include <thread>
 
 #include "comm/algorithms/p2p_backend.h"
+#include "comm/backend/forwarding_backend.h"
 #include "comm/backend/topology.h"
 #include "comm/transport/thread_transport.h"
 #include "flight/rank_record.h"
@@ -49,6 +52,87 @@ TEST(OperationQueue, AnExceptionInACallOfOneRankEndsItOnAll) {
   auto other = std::async(std::launch::async, run, 1);
   run(0);
   other.get();
+}
+
+/// fp32 values as they are. decode() throws on one rank.
+class FailingCodec final : public WireCodec {
+ public:
+  explicit FailingCodec(bool fails) : fails_(fails) {}
+  const std::string& name() const override { return name_; }
+  std::size_t encoded_bytes(std::size_t elements) const override { return elements * sizeof(float); }
+  void encode(std::span<const float> values, std::span<std::byte> bytes) const override {
+    std::ranges::copy(std::as_bytes(values), bytes.begin());
+  }
+  void decode(std::span<const std::byte> bytes, std::span<float> values) const override {
+    if (fails_) throw std::bad_alloc();
+    std::ranges::copy(bytes, std::as_writable_bytes(values).begin());
+  }
+
+ private:
+  const std::string name_ = "failing";
+  const bool fails_;
+};
+
+class FailingGather final : public ForwardingBackend {
+ public:
+  FailingGather(std::shared_ptr<Backend> inner, bool fails)
+      : ForwardingBackend(inner->traits(), inner), fails_(fails) {}
+  void all_gather(const Operation& operation, const at::Tensor& output, const at::Tensor& input) override {
+    if (fails_) throw std::bad_alloc();
+    inner().all_gather(operation, output, input);
+  }
+  std::shared_ptr<Backend> split(const std::vector<int>& members, const std::string& name,
+                                 std::chrono::milliseconds timeout) override {
+    return inner().split(members, name, timeout);
+  }
+
+ private:
+  const bool fails_;
+};
+
+/// Runs `operation`, in which rank 1 throws std::bad_alloc: rank 0 gets a PeerError that names rank 1.
+void check_exception_of_rank_one(const std::function<void(OperationQueue& queue, int rank)>& operation) {
+  auto transports = make_thread_transports(2);
+  const auto run = [&](int rank) {
+    auto backend = std::make_shared<P2pBackend>(std::move(transports[static_cast<std::size_t>(rank)]),
+                                                make_topology({0, 0}, rank), 15s);
+    const auto queue = std::make_shared<OperationQueue>(std::make_shared<FailingGather>(std::move(backend), rank == 1),
+                                                        10s, "test", Services{});
+    try {
+      operation(*queue, rank);
+      ADD_FAILURE() << "rank " << rank << ": nothing was thrown";
+    } catch (const std::bad_alloc&) {
+      EXPECT_EQ(rank, 1);
+    } catch (const TimeoutError& error) {
+      ADD_FAILURE() << error.what();
+    } catch (const PeerError& error) {
+      EXPECT_EQ(error.ranks(), std::vector<int>{1}) << error.what();
+    }
+    EXPECT_THROW(queue->throw_if_failed(), PeerError);
+  };
+  auto other = std::async(std::launch::async, run, 1);
+  run(0);
+  other.get();
+}
+
+TEST(OperationQueue, AnExceptionInAGradientSumOfOneRankEndsItOnAll) {
+  check_exception_of_rank_one([](OperationQueue& queue, int rank) {
+    const auto sum = queue.start_all_reduce(at::ones({1000}), std::make_shared<FailingCodec>(rank == 1));
+    try {
+      sum->finish_reduce_scatter(1.0);
+    } catch (const std::bad_alloc&) {
+      EXPECT_THROW(sum->wait(), PeerError);  // GradientSync has queued it
+      throw;
+    }
+    sum->wait();
+  });
+}
+
+TEST(OperationQueue, AnExceptionInASparseGradientOfOneRankEndsItOnAll) {
+  check_exception_of_rank_one([](OperationQueue& queue, int rank) {
+    const auto gathered = queue.start_all_gather_v(std::vector<std::byte>(static_cast<std::size_t>(rank) + 1));
+    gathered->wait();
+  });
 }
 
 // A task of the queue's thread makes a call while another thread waits in allocate(), which is queued behind the task.

@@ -240,6 +240,9 @@ TEST(GroupCollectives, WithParts) {
     std::vector<std::int64_t> even;
     group.alltoall_base(flat_to, flat_from, even, even, {})->wait();
     for (int other = 0; other < size; ++other) expect_equal(flat_to[other], mine(10 * other + rank));
+    auto in_place = flat_from.clone().repeat({1, 100'000});
+    group.alltoall_base(in_place, in_place, even, even, {})->wait();
+    expect_equal(in_place, flat_to.repeat({1, 100'000}));
     group.barrier({})->wait();
   });
 }
@@ -329,8 +332,14 @@ TEST(GroupErrors, WrongArgumentsThrowBeforeAnythingIsSent) {
               "all_gather: a list of 1 tensors for 2 ranks; it must hold one for each.");
     std::vector<Tensors> wrong_shape{{at::zeros({small}), at::zeros({small + 1})}};
     EXPECT_EQ(message_of<UsageError>([&] { group.allgather(wrong_shape, one, {}); }),
-              "all_gather: the tensor of rank 1 is Float [6], but this rank's own tensor is Float [5]; they must have "
-              "the same dtype and shape.");
+              "all_gather: the tensor of rank 1 is float [6], but this rank's own tensor is float [5]; they must have "
+              "the same dtype, shape and device.");
+    Tensors second_wrong{mine(group.getRank()), at::ones({small}, at::kInt)};
+    c10d::AllreduceCoalescedOptions average;
+    average.reduceOp = c10d::ReduceOp::AVG;
+    EXPECT_NE(message_of<UsageError>([&] { group.allreduce_coalesced(second_wrong, average); }).find("floating dtype"),
+              std::string::npos);
+    expect_equal(second_wrong[0], mine(group.getRank()));
     // The group stays usable.
     group.allreduce(one, {})->wait();
     expect_equal(one[0], total(2, small));

@@ -142,7 +142,7 @@ TEST(Parts, ThatDoNotFitThrowOnAllRanks) {
     std::vector<std::int64_t> wrong{1, 2, 4};
     EXPECT_NE(message_of<UsageError>([&] {
                 group.alltoall_base(flat, flat, wrong, even, {});
-              }).find("3 split sizes for the output Float [6]: there must be one for each of 3 ranks, with the sum 6"),
+              }).find("3 split sizes for the output float [6]: there must be one for each of 3 ranks, with the sum 6"),
               std::string::npos);
     group.barrier({})->wait();
   });

@@ -29,11 +29,10 @@ DeviceGroup::WorkPtr start_sum(c10d::Backend& backend, const at::Tensor& flat) {
 /// the work that the program's stream held in the constructor.
 class DeviceAllReduce final : public PendingAllReduce {
  public:
-  DeviceAllReduce(std::shared_ptr<DeviceGroup> group, Operation operation, at::Tensor flat, int size)
+  DeviceAllReduce(std::shared_ptr<DeviceGroup> group, Operation operation, at::Tensor flat)
       : group_(std::move(group)),
         operation_(std::move(operation)),
         flat_(std::move(flat)),
-        size_(size),
         inputs_ready_(std::make_shared<const StreamEvent>(StreamEvent::on_current_stream(flat_.device()))) {
     const at::Device device = flat_.device();
     if (devices::is_accelerator(device)) stream_ = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
@@ -60,14 +59,13 @@ class DeviceAllReduce final : public PendingAllReduce {
   void block_current_stream() const override { completed_->block_current_stream(); }
   // The traffic of a ring all-reduce: each rank sends all shards but one, twice.
   std::int64_t bytes_sent() const override {
-    return 2 * static_cast<std::int64_t>(flat_.nbytes()) * (size_ - 1) / size_;
+    return 2 * static_cast<std::int64_t>(flat_.nbytes()) * (group_->size() - 1) / group_->size();
   }
 
  private:
   std::shared_ptr<DeviceGroup> group_;
   Operation operation_;
   at::Tensor flat_;
-  int size_;
   std::optional<c10::Stream> stream_;  // the program's; none on the CPU
   DeviceGroup::EventPtr inputs_ready_;
   DeviceGroup::EventPtr completed_;
@@ -97,7 +95,7 @@ class DeviceBackend final : public ForwardingBackend {
     }
     require_device(*group, flat.device());
     group->throw_if_failed();
-    return std::make_unique<DeviceAllReduce>(std::move(group), operation, flat, size());
+    return std::make_unique<DeviceAllReduce>(std::move(group), operation, flat);
   }
   // All operations begin with such an exchange, so that each of them throws after a failure on the device.
   std::unique_ptr<PendingAllGather> start_small_all_gather(const Operation& operation,

@@ -40,11 +40,13 @@ class EncodedSumGroups {
     const Topology& topology = device_backend_->topology();
     const auto node_name = name_ + "/encoded_node" + std::to_string(topology.node_rank);
     const auto inter_node_name = name_ + "/encoded_inter_node" + std::to_string(topology.local_rank);
-    auto first = device_backend_->split(node.parent_ranks, node_name + "/reduce_scatter", operation.timeout);
-    auto second = device_backend_->split(node.parent_ranks, node_name + "/all_gather", operation.timeout);
+    const auto split = [&](const Subgroup& group, const std::string& name) {
+      return group.run([&] { return device_backend_->split(group.parent_ranks, name, operation.timeout); });
+    };
+    auto first = split(node, node_name + "/reduce_scatter");
+    auto second = split(node, node_name + "/all_gather");
     // Sums of host memory go through the host's backend below it.
-    auto third =
-        make_staged_backend(device_backend_->split(inter_node.parent_ranks, inter_node_name, operation.timeout));
+    auto third = make_staged_backend(split(inter_node, inter_node_name));
     inter_node.run([&] { third->connect(); });
     const std::lock_guard lock(mutex_);
     reduce_scatters = std::move(first);

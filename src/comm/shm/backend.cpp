@@ -68,7 +68,11 @@ void ShmBackend::reduce_scatter(const Operation& operation, const at::Tensor& ou
 }
 
 void ShmBackend::all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input) {
-  if (auto* staged = staged_collectives(operation)) return staged->all_to_all(output, input, {operation});
+  const auto parts = [&](const at::Tensor& whole) { return whole.view({-1}).tensor_split(size()); };
+  if (auto* staged = staged_collectives(operation)) {
+    return staged->all_to_all_v(parts(output), parts(input), output.nbytes() / static_cast<std::size_t>(size()),
+                                {operation});
+  }
   inner().all_to_all(operation, output, input);
 }
 
@@ -114,8 +118,7 @@ std::shared_ptr<Backend> ShmBackend::split(const std::vector<int>& members, cons
 std::shared_ptr<Backend> ShmBackend::duplicate(const std::string& name, std::chrono::milliseconds timeout) {
   std::string reason;
   if (auto backend = duplicate_shm(name, timeout, reason)) return backend;
-  const auto fallback_name = name + "/without";
-  return for_groups_(inner().duplicate(fallback_name, timeout), fallback_name, timeout);
+  return for_groups_(inner().duplicate(name, timeout), name, timeout);
 }
 
 std::shared_ptr<ShmBackend> ShmBackend::duplicate_shm(const std::string& name, std::chrono::milliseconds timeout,

@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <system_error>
@@ -15,13 +17,27 @@ constexpr int madv_collapse = 25;
 
 }  // namespace
 
+int allocate_pages(int descriptor, std::size_t begin, std::size_t bytes) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && begin + bytes > limit.rlim_cur) return EFBIG;
+  // A signal may end a call, which then has allocated nothing. A short call ends before the next signal.
+  constexpr std::size_t longest = std::size_t{16} << 20;
+  for (const std::size_t end = begin + bytes; begin < end;) {
+    const std::size_t length = std::min(longest, end - begin);
+    const int error = ::posix_fallocate(descriptor, static_cast<off_t>(begin), static_cast<off_t>(length));
+    if (error != 0 && error != EINTR) return error;
+    if (error == 0) begin += length;
+  }
+  return 0;
+}
+
 void try_huge_pages(int descriptor, std::size_t bytes) {
   const std::size_t huge_bytes = bytes / huge_page_bytes * huge_page_bytes;
   if (huge_bytes == 0) return;
   // MADV_COLLAPSE creates a huge page where one small page is allocated, here the last one, and zeroes the rest at
   // once. That is several times faster than allocating all small pages first.
   for (std::size_t end = huge_page_bytes; end <= huge_bytes; end += huge_page_bytes) {
-    if (::posix_fallocate(descriptor, static_cast<off_t>(end) - 1, 1) != 0) return;
+    if (allocate_pages(descriptor, end - 1, 1) != 0) return;
   }
   const Mapping mapping(descriptor, huge_bytes, Mapping::Pages::on_demand);
   ::madvise(mapping.data(), huge_bytes, madv_collapse);  // if it fails, small pages are used

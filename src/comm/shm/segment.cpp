@@ -81,7 +81,7 @@ std::shared_ptr<SharedSegment> SharedSegment::create(std::size_t bytes) {
   const Nonce nonce = random_nonce();
   const auto end = static_cast<off_t>(bytes);
   try_huge_pages(descriptor.get(), bytes);
-  if (const int error = ::posix_fallocate(descriptor.get(), 0, end + static_cast<off_t>(sizeof(nonce))); error != 0) {
+  if (const int error = allocate_pages(descriptor.get(), 0, bytes + sizeof(nonce)); error != 0) {
     throw_errno("allocating shared memory", error);
   }
   if (::pwrite(descriptor.get(), nonce.data(), sizeof(nonce), end) != sizeof(nonce)) throw_errno("writing a memfd");

@@ -23,14 +23,6 @@ std::size_t slot_part_bytes(int parts) {
 
 }  // namespace
 
-void StagedCollectives::fill_parts(std::byte* slot, std::size_t slot_part, const at::Tensor& input,
-                                   std::size_t part_bytes, const Chunk& chunk) const {
-  const std::byte* const from = memory_of(input) + chunk.offset;
-  for (std::size_t rank = 0; rank < static_cast<std::size_t>(node_->size()); ++rank) {
-    std::memcpy(slot + rank * slot_part, from + rank * part_bytes, chunk.length);
-  }
-}
-
 template <typename Fill, typename Use>
 void StagedCollectives::run(std::size_t bytes, std::size_t chunk_bytes, const OperationDeadline& wait, const Fill& fill,
                             const Use& use) {
@@ -114,7 +106,12 @@ void StagedCollectives::reduce_scatter(const at::Tensor& output, const at::Tenso
   std::byte* const to = memory_of(output);
   const std::size_t bytes = output.nbytes();
   const std::size_t part = slot_part_bytes(node_->size());
-  const auto fill = [&](const Chunk& chunk, std::byte* slot) { fill_parts(slot, part, input, bytes, chunk); };
+  const std::byte* const from = memory_of(input);
+  const auto fill = [&](const Chunk& chunk, std::byte* slot) {
+    for (std::size_t rank = 0; rank < static_cast<std::size_t>(node_->size()); ++rank) {
+      std::memcpy(slot + rank * part, from + rank * bytes + chunk.offset, chunk.length);
+    }
+  };
   const auto use = [&](const Chunk& chunk) {
     std::vector<const std::byte*> contributions;
     for (int rank = 0; rank < node_->size(); ++rank) {
@@ -122,20 +119,6 @@ void StagedCollectives::reduce_scatter(const at::Tensor& output, const at::Tenso
     }
     reduce_tree(contributions, to + chunk.offset, chunk.length / output.element_size(), output.scalar_type(),
                 reduction);
-  };
-  run(bytes, part, wait, fill, use);
-}
-
-void StagedCollectives::all_to_all(const at::Tensor& output, const at::Tensor& input, const OperationDeadline& wait) {
-  std::byte* const to = memory_of(output);
-  const std::size_t bytes = output.nbytes() / static_cast<std::size_t>(node_->size());
-  const std::size_t part = slot_part_bytes(node_->size());
-  const auto fill = [&](const Chunk& chunk, std::byte* slot) { fill_parts(slot, part, input, bytes, chunk); };
-  const auto use = [&](const Chunk& chunk) {
-    for (int rank = 0; rank < node_->size(); ++rank) {
-      std::memcpy(to + static_cast<std::size_t>(rank) * bytes + chunk.offset,
-                  slot(rank, chunk.number) + static_cast<std::size_t>(node_->rank()) * part, chunk.length);
-    }
   };
   run(bytes, part, wait, fill, use);
 }

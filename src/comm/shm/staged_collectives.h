@@ -34,7 +34,6 @@ class StagedCollectives {
   void all_gather(const at::Tensor& output, const at::Tensor& input, const OperationDeadline& wait);
   void reduce_scatter(const at::Tensor& output, const at::Tensor& input, const Reduction& reduction,
                       const OperationDeadline& wait);
-  void all_to_all(const at::Tensor& output, const at::Tensor& input, const OperationDeadline& wait);
   void broadcast(const at::Tensor& tensor, int root, const OperationDeadline& wait);
   /// See Backend::all_to_all_v.
   void all_to_all_v(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs, std::size_t longest,
@@ -52,9 +51,6 @@ class StagedCollectives {
   template <typename Fill, typename Use>
   void run(std::size_t bytes, std::size_t chunk_bytes, const OperationDeadline& wait, const Fill& fill, const Use& use);
 
-  /// Copies a chunk of each of the parts of `part_bytes` that `input` holds into the parts of `slot`.
-  void fill_parts(std::byte* slot, std::size_t slot_part, const at::Tensor& input, std::size_t part_bytes,
-                  const Chunk& chunk) const;
   std::byte* slot(int rank, std::uint32_t number) const { return memory_.of(rank) + (number % slots) * slot_bytes; }
   void reduce_shards(const Chunk& chunk, at::ScalarType dtype, const Reduction& reduction, std::byte* to,
                      const OperationDeadline& wait);

@@ -51,7 +51,7 @@ TEST(DeviceBackend, ADuplicateHasItsOwnC10dBackend) {
     const Communicator other = communicator.duplicate("other");
     const Communicator idle = communicator.duplicate("idle");
     const at::Tensor other_memory = comm::GradientCommunicator(other).allocate(8).view(at::kDouble);
-    EXPECT_EQ(log.groups, (Strings{"job", "job/0-other"}));
+    EXPECT_EQ(log.groups, (Strings{"job", "job/1-other"}));
     memory.fill_(1);
     other_memory.fill_(2);
     EXPECT_EQ(summed(other, other_memory, 1).item<double>(), 6);

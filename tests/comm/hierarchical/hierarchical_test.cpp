@@ -190,7 +190,6 @@ const RankProgram without_memory("hierarchical_without_memory", [] {
   const auto communicator = Communicator::connect(read_environment(), {.timeout = std::chrono::seconds(30)});
   EXPECT_EQ(communicator.backend_name(), "shared memory + tcp");
   if (communicator.rank() == 2) {  // the node leader, which creates the shared memory of its node
-    std::signal(SIGXFSZ, SIG_IGN);
     const rlimit small{.rlim_cur = 100'000, .rlim_max = 100'000};
     EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
   }

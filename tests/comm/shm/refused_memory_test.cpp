@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <iostream>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "core/file_descriptor.h"
@@ -25,7 +26,14 @@
 namespace tutti::test::refused_memory_test {
 namespace {
 
-/// Makes memfd_create() fail in this process, as in a sandbox. Returns false if the kernel does not support it.
+/// Returns false if the kernel does not support filters.
+bool install_filter(std::span<sock_filter> program) {
+  const sock_fprog filter{.len = static_cast<unsigned short>(program.size()), .filter = program.data()};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter) == 0;
+}
+
+/// Makes memfd_create() fail in this process, as in a sandbox.
 bool refuse_shared_memory() {
   std::array<sock_filter, 4> program{{
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -33,9 +41,20 @@ bool refuse_shared_memory() {
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   }};
-  const sock_fprog filter{.len = program.size(), .filter = program.data()};
-  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-         ::syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter) == 0;
+  return install_filter(program);
+}
+
+/// Makes fallocate() of more than 32 MiB fail in this process, as a signal does in the kernels of many machines.
+bool interrupt_long_allocations() {
+  std::array<sock_filter, 6> program{{
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fallocate, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[3])),
+      BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, 32 << 20, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINTR),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  }};
+  return install_filter(program);
 }
 
 /// Uses up the file descriptors of this process, for the object's lifetime.
@@ -138,6 +157,19 @@ TEST(RefusedMemory, OnOneRankGradientsGoOverMessagesWithAWarning) {
         << result.output;
   }
   EXPECT_EQ(results[2].output.find("warning"), std::string::npos) << results[2].output;
+}
+
+const RankProgram interrupted("allocations_are_interrupted", [] {
+  const auto communicator = Communicator::connect(read_environment());
+  if (!interrupt_long_allocations()) say("cannot refuse");
+  expect_right_sum(communicator, comm::GradientCommunicator(communicator).allocate(64 << 20));
+});
+
+TEST(RefusedMemory, ASignalDuringAnAllocationDoesNotEndIt) {
+  const auto results = run_processes(interrupted, 2);
+  if (results[0].output.find("cannot refuse") != std::string::npos) GTEST_SKIP() << "this kernel has no seccomp";
+  expect_success(results);
+  EXPECT_EQ(results[0].output.find("warning"), std::string::npos) << results[0].output;
 }
 
 const RankProgram no_descriptor_to_connect("no_descriptor_to_connect", [] {
