@@ -16,21 +16,21 @@ std::string decimal(double value, int decimals) {
   return text.data();
 }
 
-std::string scientific(double value, int decimals) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.*e", decimals, value);
-  std::string label = text.data();
-  const auto exponent = label.find('e');
-  const int power = std::atoi(label.c_str() + exponent + 1);  // without a plus sign and leading zeros
-  return label.substr(0, exponent) + "e" + (power < 0 ? "\u2212" : "") + std::to_string(std::abs(power));
-}
-
 /// "0.0050" -> "0.005".
 std::string shortened(std::string text) {
   if (text.find('.') == std::string::npos) return text;
   text.erase(text.find_last_not_of('0') + 1);
   if (text.ends_with('.')) text.pop_back();
   return text;
+}
+
+std::string scientific(double value, int decimals) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.*e", decimals, value);
+  std::string label = text.data();
+  const auto exponent = label.find('e');
+  const int power = std::atoi(label.c_str() + exponent + 1);  // without a plus sign and leading zeros
+  return shortened(label.substr(0, exponent)) + "e" + (power < 0 ? "\u2212" : "") + std::to_string(std::abs(power));
 }
 
 std::string label_of(double tick, double largest, int decimals) {
@@ -79,9 +79,12 @@ std::vector<double> linear_ticks(double low, double high, int count) {
 
 std::vector<double> log_ticks(double low, double high) {
   using Leads = std::vector<double>;
+  constexpr double most_decades = 12;
+  const double stride = std::max(1.0, std::ceil((std::log10(high) - std::log10(low)) / most_decades));
+  const double first = stride * std::floor(std::log10(low) / stride);
   for (const auto& leads : {Leads{1}, Leads{1, 2, 5}, Leads{1, 1.5, 2, 3, 5, 7}}) {
     std::vector<double> ticks;
-    for (double power = std::floor(std::log10(low)); power <= std::ceil(std::log10(high)); ++power) {
+    for (double power = first; power <= std::ceil(std::log10(high)); power += stride) {
       for (const double lead : leads) {
         const double tick = lead * std::pow(10, power);
         if (tick >= low * (1 - 1e-9) && tick <= high * (1 + 1e-9)) ticks.push_back(tick);
