@@ -1,11 +1,10 @@
 #include "tracking/report/curves.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 
+#include "tracking/printed.h"
 #include "tracking/report/html.h"
 #include "tracking/report/series.h"
 #include "tracking/report/ticks.h"
@@ -141,10 +140,6 @@ std::string line(const char* css, double x1, double y1, double x2, double y2) {
          "\" y2=\"" + px(y2) + "\"/>";
 }
 
-std::string label(const char* css, double x, double y, const std::string& text) {
-  return std::string("<text class=\"") + css + "\" x=\"" + px(x) + "\" y=\"" + px(y) + "\">" + text + "</text>";
-}
-
 std::string axes(const Plot& plot, ChartSize size) {
   std::string svg = "<g class=\"axes\">";
   const auto rows =
@@ -152,17 +147,17 @@ std::string axes(const Plot& plot, ChartSize size) {
   const auto row_labels = tick_labels(rows);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const double y = plot.y.position(rows[i]);
-    svg += line("grid", plot.x.from, y, plot.x.to, y) + label("tick row", plot.x.from - 8, y + 3.8, row_labels[i]);
+    svg += line("grid", plot.x.from, y, plot.x.to, y) + svg_text("tick row", plot.x.from - 8, y + 3.8, row_labels[i]);
   }
   auto columns = linear_ticks(plot.x.low, plot.x.high, size == ChartSize::wide ? 8 : 4);
   std::erase_if(columns, [](double step) { return step != std::floor(step); });
   const auto column_labels = tick_labels(columns);
   for (std::size_t i = 0; i < columns.size(); ++i) {
     const double x = plot.x.position(columns[i]);
-    svg +=
-        line("notch", x, plot.y.from, x, plot.y.from + 4) + label("tick column", x, plot.y.from + 18, column_labels[i]);
+    svg += line("notch", x, plot.y.from, x, plot.y.from + 4) +
+           svg_text("tick column", x, plot.y.from + 18, column_labels[i]);
   }
-  svg += label("tick column", (plot.x.from + plot.x.to) / 2, plot.y.from + 40, "optimizer step");
+  svg += svg_text("tick column", (plot.x.from + plot.x.to) / 2, plot.y.from + 40, "optimizer step");
   return svg + line("base", plot.x.from, plot.y.from, plot.x.to, plot.y.from) + "</g>";
 }
 
@@ -185,9 +180,7 @@ std::string path(const Curve& curve, const Plot& plot, const char* css, const Va
 
 /// The format that the script parses.
 std::string plain_number(double value) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.6g", value);
-  return text.data();
+  return printed("%.6g", value);
 }
 
 /// The data of the read-out, as attributes.

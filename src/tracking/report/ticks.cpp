@@ -1,20 +1,14 @@
 #include "tracking/report/ticks.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <utility>
 
+#include "tracking/printed.h"
+
 namespace tutti {
 namespace {
-
-std::string decimal(double value, int decimals) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
-  return text.data();
-}
 
 /// "0.0050" -> "0.005".
 std::string shortened(std::string text) {
@@ -25,9 +19,7 @@ std::string shortened(std::string text) {
 }
 
 std::string scientific(double value, int decimals) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.*e", decimals, value);
-  std::string label = text.data();
+  const std::string label = printed("%.*e", decimals, value);
   const auto exponent = label.find('e');
   const int power = std::atoi(label.c_str() + exponent + 1);  // without a plus sign and leading zeros
   return shortened(label.substr(0, exponent)) + "e" + (power < 0 ? "\u2212" : "") + std::to_string(std::abs(power));
@@ -39,14 +31,14 @@ std::string label_of(double tick, double largest, int decimals) {
   const double size = std::abs(tick);
   for (const auto& [unit, name] : {std::pair(1e9, "G"), std::pair(1e6, "M"), std::pair(1e3, "k")}) {
     if (largest >= unit * (unit == 1e3 ? 10 : 1) && largest < 1e12) {
-      return sign + shortened(decimal(size / unit, 6)) + name;
+      return sign + shortened(printed("%.6f", size / unit)) + name;
     }
   }
   if (largest >= 1e12 || largest < 1e-4) {
     const int power = static_cast<int>(std::floor(std::log10(size) + 1e-9));
     return sign + scientific(size, std::clamp(decimals + power, 0, 12));
   }
-  return sign + decimal(size, decimals);
+  return sign + printed("%.*f", decimals, size);
 }
 
 /// The number of decimals at which `value` is exact, for up to twelve significant digits.
