@@ -330,7 +330,6 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
 
     def __setstate__(self, state):
         super().__setstate__(state)
-        self.__dict__.setdefault("_requires_sync", True)
         self.process_group = dist.group.WORLD
         self._communicator = communicator_of(None)
         self._number = next(_numbers)
