@@ -25,11 +25,12 @@ def _sparse_weights(module):
     return {id(part.weight) for part in module.modules() if isinstance(part, tables) and part.sparse}
 
 
-def _table_with_max_norm(module):
-    """The name of a trained table whose forward renormalizes rows of the rank's own batch; None if there is none."""
+def _table_with_max_norm(module, parameters):
+    """The name of a trained table of `parameters` whose forward renormalizes rows of the rank's own batch, or None."""
+    synchronized = {id(tensor) for _, tensor in parameters}
     for name, part in module.named_modules():
         if isinstance(part, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and part.max_norm is not None:
-            if part.weight.requires_grad:
+            if part.weight.requires_grad and id(part.weight) in synchronized:
                 return name
     return None
 
@@ -148,7 +149,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
                     f"parameter '{name}' is on {tensor.device}: gradients must be in CPU memory; for devices "
                     "use PyTorch's DistributedDataParallel"
                 )
-        table = _table_with_max_norm(self.module)
+        table = _table_with_max_norm(self.module, parameters)
         if table is not None and self._check_replicas and dist.get_world_size(self.process_group) > 1:
             raise UsageError(
                 f"the table '{table}' has max_norm: its forward renormalizes the rows of this rank's batch, so replicas "
@@ -316,6 +317,12 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
     # Copying and pickling.
 
     def __getstate__(self):
+        # A copy connects on the default process group, which ranks outside of this model's group would not enter.
+        if self.process_group != dist.group.WORLD:
+            raise UsageError(
+                "a DistributedDataParallel with another process group cannot be copied or pickled: a copy needs the "
+                "default process group. Copy model.module and wrap the copy"
+            )
         state = dict(self.__dict__)
         for name in ("reducer", "process_group", "_communicator", "_trained"):
             state.pop(name, None)
@@ -323,7 +330,6 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
 
     def __setstate__(self, state):
         super().__setstate__(state)
-        self.__dict__.setdefault("_requires_sync", True)
         self.process_group = dist.group.WORLD
         self._communicator = communicator_of(None)
         self._number = next(_numbers)

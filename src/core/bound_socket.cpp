@@ -112,7 +112,8 @@ BoundSocket bind_to_host(const std::string& host, std::optional<std::uint16_t> p
 BoundSocket bind_everywhere(std::optional<std::uint16_t> port, const PortRange& free) {
   try {
     return bind_to(wildcard_address(), port, free);
-  } catch (const std::system_error&) {
+  } catch (const std::system_error& error) {
+    if (error.code().value() == EADDRINUSE) throw;
     return bind_to(ipv4_address(INADDR_ANY), port, free);  // the machine has no IPv6
   }
 }

@@ -1,15 +1,14 @@
 #include "exported/checked_math.h"
 
-#include <string>
-
 #include "tutti/core/error.h"
 
 namespace tutti::exported::checked_math {
-namespace {
 
-[[noreturn]] void no_size(const std::string& why) {
+void no_size(const std::string& why) {
   throw UsageError("a size of the exported program cannot be computed: " + why);
 }
+
+namespace {
 
 [[noreturn]] void too_large() {
   no_size("the result does not fit into 64 bits");

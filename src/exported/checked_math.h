@@ -1,8 +1,12 @@
 #pragma once
 // Python's arithmetic on sizes, in 64 bits. The functions throw UsageError if a result does not exist or does not fit.
 #include <cstdint>
+#include <string>
 
 namespace tutti::exported::checked_math {
+
+/// Throws UsageError.
+[[noreturn]] void no_size(const std::string& why);
 
 std::int64_t add(std::int64_t a, std::int64_t b);
 std::int64_t subtract(std::int64_t a, std::int64_t b);

@@ -73,7 +73,7 @@ class Compiler {
 
   void add_result_slots(const Argument& output, std::vector<ResultSlots>& result_slots) {
     if (output.kind == Kind::none) {
-      result_slots.push_back({});
+      result_slots.push_back({.slots = {-1}});
     } else if (output.kind == Kind::name) {
       result_slots.push_back(
           {.kind = output.of_size ? ResultSlots::Kind::number : ResultSlots::Kind::value, .slots = {new_slot(output)}});

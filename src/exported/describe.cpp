@@ -5,6 +5,7 @@
 #include <set>
 
 #include "exported/values.h"
+#include "tutti/core/error.h"
 
 namespace tutti::exported {
 namespace {
@@ -16,8 +17,12 @@ void add_line(std::string& text, const std::string& label, const std::string& va
 
 std::string size_text(const SymInt& size) {
   if (size.expression.empty()) return std::to_string(size.value);
-  const Expression expression = Expression::parse(size.expression);
-  return expression.is_name() ? *expression.names().begin() : size.expression;
+  try {
+    const Expression expression = Expression::parse(size.expression);
+    return expression.is_name() ? *expression.names().begin() : size.expression;
+  } catch (const CheckpointError&) {
+    return size.expression;  // computed by the program with operators that a guard does not have, such as truncation
+  }
 }
 
 std::string meta_text(const TensorMeta& meta) {

@@ -52,6 +52,7 @@ class Expression {
   class Parser;
 
   Operation operation_ = Operation::number;
+  int height_ = 0;
   std::int64_t number_ = 0;
   std::string name_{};
   std::vector<Expression> operands_{};

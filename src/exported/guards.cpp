@@ -42,6 +42,15 @@ std::string shown(const c10::IValue& value) {
   return value.isDouble() ? std::to_string(value.toDouble()) : "a " + value.tagKind();
 }
 
+// `symbol_values` must outlive the result.
+Expression::Lookup lookup_in(const std::map<std::string, std::int64_t>& symbol_values) {
+  return [&](const std::string& name) -> std::optional<std::int64_t> {
+    const auto found = symbol_values.find(name);
+    if (found != symbol_values.end()) return found->second;
+    return std::nullopt;
+  };
+}
+
 }  // namespace
 
 Guards::Guards(const Program& program, const std::vector<std::string>& names) : ranges_(program.ranges) {
@@ -125,11 +134,7 @@ void Guards::check(std::span<const c10::IValue> inputs) const {
       }
     }
   }
-  const auto lookup = [&](const std::string& name) -> std::optional<std::int64_t> {
-    const auto found = symbol_values.find(name);
-    if (found != symbol_values.end()) return found->second;
-    return std::nullopt;
-  };
+  const auto lookup = lookup_in(symbol_values);
   for (const Condition& condition : conditions_) {
     if (condition.expression.evaluate(lookup) == 0) {
       throw UsageError("the sizes of the inputs violate a condition of the exported program: " + condition.text);
@@ -146,11 +151,6 @@ void Guards::check_size(const Size& size, std::int64_t value, const InputSpec& s
   const Expression& expression = *size.expression;
   if (expression.is_name() != symbols) return;
   const auto names = expression.names();
-  const auto lookup = [&](const std::string& name) -> std::optional<std::int64_t> {
-    const auto found = symbol_values.find(name);
-    if (found != symbol_values.end()) return found->second;
-    return std::nullopt;
-  };
   if (expression.is_name()) {
     const auto [symbol, is_new] = symbol_values.emplace(*names.begin(), value);
     if (is_new) check_range(symbol->first, value, value, spec, dimension);
@@ -160,7 +160,7 @@ void Guards::check_size(const Size& size, std::int64_t value, const InputSpec& s
     }
     return;
   }
-  if (const auto right = expression.evaluate(lookup)) {
+  if (const auto right = expression.evaluate(lookup_in(symbol_values))) {
     if (*right != value)
       reject_size(spec.name, dimension, value,
                   std::to_string(*right) + ", which the other dimensions of the inputs imply");

@@ -1,6 +1,7 @@
 // The parser of expressions, for both forms.
 #include "exported/expression.h"
 
+#include <algorithm>
 #include <cctype>
 #include <limits>
 #include <map>
@@ -69,14 +70,21 @@ class Expression::Parser {
     if (!take(symbol)) fail("expected '" + std::string(symbol) + "'");
   }
 
-  static Expression of(Op op, std::vector<Expression> operands) {
+  // Limits the height of the tree, because the functions that visit it are recursive.
+  void add_operand(Expression& to, Expression operand) const {
+    to.height_ = std::max(to.height_, operand.height_ + 1);
+    if (to.height_ > max_depth) fail("too many levels of operators");
+    to.operands_.push_back(std::move(operand));
+  }
+
+  Expression of(Op op, std::vector<Expression> operands) const {
     Expression made;
     made.operation_ = op;
-    made.operands_ = std::move(operands);
+    for (Expression& operand : operands) add_operand(made, std::move(operand));
     return made;
   }
 
-  static Expression binary(Op op, Expression left, Expression right) {
+  Expression binary(Op op, Expression left, Expression right) const {
     std::vector<Expression> operands;
     operands.push_back(std::move(left));
     operands.push_back(std::move(right));
@@ -96,9 +104,9 @@ class Expression::Parser {
   }
 
   // Appends to the operands of `left` if it has the same operator, so a long chain is not a deep tree.
-  static Expression joined(Op op, Expression left, Expression right) {
+  Expression joined(Op op, Expression left, Expression right) const {
     if (left.operation_ != op) left = of(op, {std::move(left)});
-    left.operands_.push_back(std::move(right));
+    add_operand(left, std::move(right));
     return left;
   }
 
@@ -148,8 +156,7 @@ class Expression::Parser {
 
   Expression product() {
     Expression left = factor();
-    for (int count = 0;; ++count) {
-      if (count > max_depth) fail("too many factors");
+    for (;;) {
       if (take("//")) {
         left = binary(Op::floor_divide, std::move(left), factor());
       } else if (take("/")) {

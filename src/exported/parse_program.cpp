@@ -264,7 +264,7 @@ void check_version(const Program& program) {
   if (program.major == schema_major && program.minor <= schema_minor) return;
   const std::string version = std::to_string(program.major) + "." + std::to_string(program.minor);
   const std::string ours = std::to_string(schema_major) + "." + std::to_string(schema_minor);
-  const bool newer = program.major > schema_major || program.major == schema_major;
+  const bool newer = program.major >= schema_major;
   throw CheckpointError("the schema version is " + version + " (PyTorch " + program.torch_version +
                         "), but tutti reads " + std::to_string(schema_major) + ".0 to " + ours +
                         ": export the model with " +

@@ -48,7 +48,7 @@ struct DynamicArgument {
 struct ResultSlots {
   enum class Kind : std::uint8_t { ignored, value, number, list };
   Kind kind = Kind::ignored;
-  std::vector<std::int32_t> slots{};  ///< -1: not read
+  std::vector<std::int32_t> slots{};  ///< one for a single result; -1: not read
 };
 
 /// Arithmetic on numbers, mostly sizes.

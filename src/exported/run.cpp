@@ -221,8 +221,6 @@ class Interpreter {
     std::vector<c10::IValue> results = Interpreter(plan, std::move(inputs), state_).run();
     std::size_t next = 0;
     for (const ResultSlots& target : step.result_slots) {
-      // An ignored single result has no slot; an ignored list keeps its slots.
-      if (target.slots.empty()) ++next;
       for (const std::int32_t slot : target.slots) {
         if (slot >= 0) frame_[static_cast<std::size_t>(slot)] = std::move(results[next]);
         ++next;

@@ -5,20 +5,15 @@
 #include <map>
 
 #include "exported/checked_math.h"
-#include "tutti/core/error.h"
 
 namespace tutti::exported {
 namespace {
 
 using Op = SizeOperator;
 
-[[noreturn]] void fail(const std::string& why) {
-  throw UsageError("a size of the exported program cannot be computed: " + why);
-}
-
 std::int64_t to_integer(double number) {
   constexpr double bound = 9223372036854775808.0;
-  if (!(number >= -bound && number < bound)) fail("the result does not fit into 64 bits");
+  if (!(number >= -bound && number < bound)) checked_math::no_size("the result does not fit into 64 bits");
   return static_cast<std::int64_t>(number);
 }
 
@@ -92,13 +87,13 @@ c10::IValue of_floats(Op op, double a, double b) {
     case Op::mul:
       return a * b;
     case Op::truediv:
-      if (b == 0) fail("a division by zero");
+      if (b == 0) checked_math::no_size("a division by zero");
       return a / b;
     case Op::floordiv:
-      if (b == 0) fail("a division by zero");
+      if (b == 0) checked_math::no_size("a division by zero");
       return std::floor(a / b);
     case Op::mod:
-      if (b == 0) fail("a division by zero");
+      if (b == 0) checked_math::no_size("a division by zero");
       return a - b * std::floor(a / b);
     case Op::pow:
       return std::pow(a, b);
@@ -115,7 +110,7 @@ c10::IValue of_floats(Op op, double a, double b) {
       break;
   }
   if (auto result = of_either(op, a, b)) return std::move(*result);
-  fail("an integer operator has a float as operand");
+  checked_math::no_size("an integer operator has a float as operand");
 }
 
 bool is_number(const c10::IValue& value) {
@@ -190,7 +185,7 @@ std::size_t size_operator_arity(SizeOperator op) {
 
 c10::IValue apply_size_operator(SizeOperator op, std::span<const c10::IValue> numbers) {
   for (const c10::IValue& number : numbers) {
-    if (!is_number(number)) fail("an operand is a " + number.tagKind() + ", not a number");
+    if (!is_number(number)) checked_math::no_size("an operand is a " + number.tagKind() + ", not a number");
   }
   const c10::IValue &a = numbers.front(), &b = numbers.size() > 1 ? numbers[1] : a;
   if (op == Op::ite) return truth(a) ? b : numbers[2];

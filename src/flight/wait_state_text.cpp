@@ -3,9 +3,7 @@
 #include <nlohmann/json.hpp>
 
 namespace tutti::flight {
-namespace {
 using nlohmann::json;
-}  // namespace
 
 std::string to_text(const WaitState& state) {
   json all{{"changes", state.changes}, {"waits", json::array()}, {"channels", json::object()}};

@@ -43,6 +43,7 @@ double norm_on_cpu(const std::vector<at::Tensor>& grads, double norm_type) {
   double squares = 0;
   std::vector<at::Tensor> norms;
   for (const at::Tensor& grad : grads) {
+    if (grad.numel() == 0) continue;  // ATen refuses the maximum of no elements
     if (norm_type == 2 && sums_faster_by_hand(grad)) {
       squares += sum_of_squares(grad);
     } else {

@@ -29,6 +29,7 @@ AppendFile::~AppendFile() {
 
 bool AppendFile::ends_with_line() const {
   const off_t size = ::lseek(fd_, 0, SEEK_END);
+  if (size < 0 && errno == ESPIPE) return true;  // a pipe or a terminal
   char last = 0;
   if (size < 0 || (size > 0 && ::pread(fd_, &last, 1, size - 1) != 1)) fail("read");
   return size == 0 || last == '\n';

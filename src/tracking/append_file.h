@@ -16,7 +16,7 @@ class AppendFile {
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
 
-  /// True if the file is empty or its last byte is a line feed.
+  /// True if the file is empty or its last byte is a line feed, and for a pipe.
   bool ends_with_line() const;
   /// Throws tutti::Error if the bytes cannot be written, for example on a full disk. A regular file then has the bytes
   /// that it had before.

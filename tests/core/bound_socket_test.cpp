@@ -41,6 +41,22 @@ TEST(BoundSocket, IsBoundToAllAddressesIfTheHostIsNotThisMachine) {
   EXPECT_TRUE(is_everywhere(bind_to_host("localhost", std::nullopt)));
 }
 
+// Ranks that resolve the host to IPv6 would reach the other program.
+TEST(BoundSocket, IsNotBoundToIpv4AloneIfAnotherProgramHasThePortOfIpv6) {
+  const FileDescriptor listener(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  socklen_t length = sizeof(address);
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  if (!listener.is_open() || ::setsockopt(listener.get(), IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on)) != 0 ||
+      ::bind(listener.get(), any, length) != 0 || ::listen(listener.get(), 1) != 0) {
+    GTEST_SKIP() << "this machine has no IPv6";
+  }
+  ASSERT_EQ(::getsockname(listener.get(), any, &length), 0);
+  EXPECT_THROW(bind_everywhere(ntohs(address.sin6_port)), std::system_error);
+}
+
 TEST(BoundSocket, UsesTheGivenPort) {
   auto first = bind_to_loopback(std::nullopt);
   start_listening(first);

@@ -47,10 +47,6 @@ TEST(DeviceClipping, EqualsTheCpuAndWaitsOnlyWhenTheNormIsRead) {
     for (const double limit : {0.0, 0.5, 1e6, infinity}) {
       SCOPED_TRACE(std::to_string(norm_type) + " " + std::to_string(limit));
       Twins twins({device(0)});
-      if (std::isinf(norm_type)) {  // the CPU's maximum refuses an empty tensor
-        twins.host[3].mutable_grad().reset();
-        twins.there[3].mutable_grad().reset();
-      }
       const double expected = clip_grad_norm(twins.host, limit, norm_type);
       simulated::reset_counts();
       const LateValue norm = clip_grad_norm(twins.there, limit, norm_type);
@@ -59,9 +55,7 @@ TEST(DeviceClipping, EqualsTheCpuAndWaitsOnlyWhenTheNormIsRead) {
       EXPECT_NEAR(norm, expected, 1e-5 * expected);
       EXPECT_LE(simulated::counts().all_waits(), 1);
       for (std::size_t i = 0; i < twins.host.size(); ++i) {
-        if (twins.host[i].grad().defined()) {
-          EXPECT_TRUE(at::allclose(twins.there[i].grad().cpu(), twins.host[i].grad(), 1e-5, 1e-6)) << i;
-        }
+        EXPECT_TRUE(at::allclose(twins.there[i].grad().cpu(), twins.host[i].grad(), 1e-5, 1e-6)) << i;
       }
     }
   }

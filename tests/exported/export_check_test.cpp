@@ -26,6 +26,18 @@ TEST(ExportCheck, DescribesAProgram) {
                          "size        s0: from 3 to 100", "operator    aten::linear: 1", "It can be trained."});
 }
 
+// The program computes the sizes of its results, so tutti need not parse them.
+TEST(ExportCheck, ShowsResultSizesThatTuttiDoesNotParse) {
+  const std::string size = "TruncToInt(Mul(Float('1.5'), ToFloat(Symbol('s0'))))";
+  auto program = small_program();
+  auto& values = program["graph_module"]["graph"]["tensor_values"];
+  values["y"] = values["x"];
+  values["y"]["sizes"][0]["as_expr"]["expr_str"] = size;
+  const auto done = check(with_program(program));
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  expect_text(done.out, {"output      output: Float [" + size + ", 3] on cpu", "It can be trained."});
+}
+
 TEST(ExportCheck, ListsTheProblemsOfAProgram) {
   auto program = small_program();
   auto& nodes = program["graph_module"]["graph"]["nodes"];

@@ -211,6 +211,36 @@ TEST_F(SmallModel, ConditionsAndDerivedSizesAreChecked) {
   expect_error<UsageError>([&] { derived.forward(at::ones({5, 3})); }, {"is 5", "at least 3"});
 }
 
+// An empty list of results has no value in the branch, and None has one.
+TEST_F(SmallModel, ResultsOfABranchMayBeNoneOrAnEmptyList) {
+  const auto empty = nlohmann::json{{"as_tensors", nlohmann::json::array()}};
+  const auto none = nlohmann::json{{"as_none", true}};
+  const auto named = [](const std::string& name) { return nlohmann::json{{"as_tensor", {{"name", name}}}}; };
+  for (const bool has_none : {false, true}) {
+    auto program = small_program();
+    auto& graph = program["graph_module"]["graph"];
+    nlohmann::json branch = {{"as_graph",
+                              {{"name", "branch"},
+                               {"graph",
+                                {{"inputs", {named("inner")}},
+                                 {"outputs", {named("inner")}},
+                                 {"nodes", nlohmann::json::array()},
+                                 {"tensor_values", nlohmann::json::object()},
+                                 {"sym_int_values", nlohmann::json::object()}}}}}};
+    auto& outputs = branch["as_graph"]["graph"]["outputs"];
+    if (has_none) outputs.insert(outputs.begin(), none);
+    const auto input = [](const nlohmann::json& value) { return nlohmann::json{{"name", ""}, {"arg", value}}; };
+    graph["nodes"].push_back({{"target", "torch.ops.higher_order.cond"},
+                              {"inputs", {input({{"as_bool", true}}), input(branch), input(branch), input(named("y"))}},
+                              {"outputs", {has_none ? none : empty, named("z")}},
+                              {"metadata", nlohmann::json::object()}});
+    graph["outputs"][0] = named("z");
+    program["graph_module"]["signature"]["output_specs"][0]["user_output"]["arg"] = named("z");
+    auto model = load(program);
+    EXPECT_EQ(model.forward(at::ones({3, 3}))[0][0].item<float>(), 16);
+  }
+}
+
 TEST_F(SmallModel, OneErrorNamesAllMissingOperators) {
   auto program = small_program();
   auto& nodes = program["graph_module"]["graph"]["nodes"];

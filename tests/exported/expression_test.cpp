@@ -49,6 +49,23 @@ TEST(Expressions, InvalidTextIsRejected) {
   EXPECT_THROW(Expression::parse(std::string(10'000, '-') + "1"), CheckpointError);
 }
 
+// The depth of the tree is limited, because evaluate() is recursive.
+TEST(Expressions, DeepTreesOfFewParenthesesAreRejected) {
+  const auto nested = [](int levels, int factors) {
+    std::string text = std::string(static_cast<std::size_t>(levels), '(') + "s0";
+    for (int level = 0; level < levels; ++level) {
+      for (int factor = 0; factor < factors; ++factor) text += "//1";
+      text += ')';
+    }
+    return text;
+  };
+  EXPECT_EQ(value(nested(5, 30)), 5);
+  EXPECT_THROW(value(nested(5, 60)), CheckpointError);
+  std::string sum = "s0";
+  for (int term = 0; term < 1000; ++term) sum += " + s0 * 2";
+  EXPECT_EQ(value(sum), 10'005);
+}
+
 TEST(Expressions, OverflowAndDivisionByZeroThrow) {
   constexpr auto most = std::numeric_limits<std::int64_t>::max(), least = std::numeric_limits<std::int64_t>::min();
   EXPECT_THROW(value("s0 + 1", most), UsageError);

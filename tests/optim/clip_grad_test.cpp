@@ -61,6 +61,18 @@ TEST(ClipGradNorm, SupportsOtherNormsAndUndefinedGradients) {
   EXPECT_DOUBLE_EQ(clip_grad_norm(parameters, 100, std::numeric_limits<double>::infinity()), 3.0);
 }
 
+TEST(ClipGradNorm, SkipsGradientsWithoutElementsInEveryNorm) {
+  const at::Tensor table = at::zeros({3, 2}).requires_grad_();
+  table.mutable_grad() = at::sparse_coo_tensor(at::zeros({1, 0}, at::kLong), at::zeros({0, 2}), {3, 2});
+  for (const double norm_type : {1.0, 2.0, 3.0, std::numeric_limits<double>::infinity()}) {
+    auto parameters = parameters_with_gradients({at::zeros({0}), at::full({1}, 4.0F)});
+    parameters.push_back(table);
+    EXPECT_DOUBLE_EQ(clip_grad_norm(parameters, 2.0, norm_type), 4.0);
+    EXPECT_NEAR(parameters[1].grad().item<float>(), 2.0, 1e-6);
+    EXPECT_DOUBLE_EQ(clip_grad_norm({table}, 2.0, norm_type), 0.0);
+  }
+}
+
 TEST(ClipGradNorm, ComplexGradientsCountByTheirAbsoluteValuesAsInLibTorch) {
   for (const at::ScalarType dtype : {at::kComplexFloat, at::kComplexDouble}) {
     for (const double norm_type : {1.0, 2.0, std::numeric_limits<double>::infinity()}) {

@@ -228,6 +228,19 @@ def sparse_gradients():
 
 
 @case
+def a_table_with_max_norm_is_refused_unless_it_is_ignored():
+    def model():
+        torch.manual_seed(5)
+        return torch.nn.Sequential(torch.nn.Embedding(10, 3, max_norm=1.0), torch.nn.Linear(3, 1))
+
+    if size() > 1:
+        expect(torch_tutti.UsageError, "the table '0' has max_norm", torch_tutti.DistributedDataParallel, model())
+    ignoring = model()
+    ignoring._ddp_params_and_buffers_to_ignore = ["0.weight"]
+    torch_tutti.DistributedDataParallel(ignoring)
+
+
+@case
 def tied_and_unused_parameters():
     class Branches(torch.nn.Module):
         def __init__(self):
@@ -269,6 +282,15 @@ def files_have_the_names_of_pytorchs():
     loss_of(model, batch(0)).backward()
     for mine, other in zip(twin.parameters(), model.parameters()):
         same_bits(mine.grad, other.grad)
+
+
+@case
+def copies_need_the_group_of_all_ranks():
+    alone = [dist.new_group([of]) for of in range(size())][rank()]
+    model = torch_tutti.DistributedDataParallel(net(), process_group=alone)
+    expect(torch_tutti.UsageError, "default process group", copy.deepcopy, model)
+    loss_of(model, batch(0)).backward()
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
 
 
 @case

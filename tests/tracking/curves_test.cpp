@@ -92,6 +92,22 @@ TEST(CurveFigure, SupportsRunsWithNothingToDraw) {
   }
 }
 
+// The margins and differences of such values exceed the largest double.
+TEST(CurveFigure, DrawsValuesAtTheEndsOfTheRangeOfADouble) {
+  const double least = std::numeric_limits<double>::denorm_min();
+  for (const char* scalar : {"perplexity", "value"}) {
+    for (const auto& [first, second] :
+         {std::pair(10.0, 1e304), std::pair(1e-300, 1e300), std::pair(least, 1.79e308), std::pair(1e308, 1.79e308),
+          std::pair(-1e308, 1.79e308), std::pair(1.79e308, 1.79e308), std::pair(-least, 0.0), std::pair(least, least),
+          std::pair(least, 1e-309)}) {
+      const auto html = curve_figure(scalar, {run_with(scalar, {{1, first}, {2, second}})}, ChartSize::half);
+      EXPECT_EQ(test::xml_problem(html), "");
+      EXPECT_EQ(count_of(html, "nan") + count_of(html, "inf"), 0) << html;
+      EXPECT_LT(count_of(html, "tick row"), 20) << html;
+    }
+  }
+}
+
 TEST(CurveFigure, MarksWhereARunResumed) {
   auto run = run_with("loss", {{10, 1}, {100, 2}});
   run.session_steps = {0, 50};

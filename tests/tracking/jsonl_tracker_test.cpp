@@ -1,8 +1,12 @@
 #include "tutti/tracking/jsonl_tracker.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <array>
 #include <cmath>
 #include <csignal>
 #include <fstream>
@@ -116,6 +120,21 @@ TEST(JsonlTracker, EndsAnIncompleteLineOfAKilledRun) {
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_TRUE(lines[0].is_discarded());
   EXPECT_EQ(lines[1]["step"], 2);
+}
+
+TEST(JsonlTracker, WritesIntoAPipe) {
+  const TemporaryFolder folder;
+  const auto pipe = folder.path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  ASSERT_GE(reader, 0);
+  JsonlTracker tracker(pipe);
+  tracker.log(3, {{"a", 1}});
+  tracker.flush();
+  std::array<char, 256> line{};
+  ASSERT_GT(::read(reader, line.data(), line.size() - 1), 0);
+  ::close(reader);
+  EXPECT_EQ(json::parse(line.data()).at("step"), 3);
 }
 
 TEST(JsonlTracker, ReplacesBytesThatAreNotUtf8) {

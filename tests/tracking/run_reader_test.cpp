@@ -111,6 +111,21 @@ TEST(RunReader, SkipsAndCountsDeeplyNestedLines) {
   EXPECT_EQ(run.unread_lines, 3U);
 }
 
+TEST(RunReader, SkipsAndCountsStepsThatNoRunHas) {
+  const auto line = [](const std::string& kind, const std::string& step) {
+    return R"({"event":")" + kind + R"(","time":1,"step":)" + step + R"(,"values":{"loss":1},"hyperparameters":{}})" +
+           "\n";
+  };
+  std::string lines = start(0, 0) + loss(2, 20, "4");
+  for (const std::string step : {"9223372036854775807", "18446744073709551615", "9007199254740993", "-1"}) {
+    lines += line("start", step) + line("scalars", step);
+  }
+  const auto run = parse(lines);
+  EXPECT_EQ(steps_of(*run.find("loss")), (Steps{20}));
+  EXPECT_EQ(run.session_steps, (Steps{0}));
+  EXPECT_EQ(run.unread_lines, 8U);
+}
+
 TEST(RunReader, ReadsAFileWhoseFirstLineIsLost) {
   const auto run = parse(loss(5, 20, "4") + loss(9, 30, "4"));
   EXPECT_EQ(run.session_steps, (Steps{20}));

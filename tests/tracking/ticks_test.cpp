@@ -36,6 +36,10 @@ TEST(LogTicks, AreFinerOverFewDecades) {
   expect_near(log_ticks(1.2, 13), {1.5, 2, 3, 5, 7, 10});
 }
 
+TEST(LogTicks, SkipDecadesOfAWideRange) {
+  expect_near(log_ticks(0.5, 2e24), {1, 1e3, 1e6, 1e9, 1e12, 1e15, 1e18, 1e21, 1e24});
+}
+
 TEST(TickLabels, HaveAsManyDecimalsAsTheyNeed) {
   EXPECT_EQ(tick_labels({0, 0.5, 1}), (Labels{"0", "0.5", "1.0"}));
   EXPECT_EQ(tick_labels({1.25, 1.5}), (Labels{"1.25", "1.50"}));
@@ -53,6 +57,7 @@ TEST(TickLabels, ShortenLargeAndSmallNumbers) {
                                                   "5",
                                                   "2e\u2212"
                                                   "5"}));
+  EXPECT_EQ(tick_labels({0, 1.5e12, 3e12}), (Labels{"0", "1.5e12", "3e12"}));
   EXPECT_EQ(tick_labels({0.0002, 0.0004}), (Labels{"0.0002", "0.0004"}));
 }
 

@@ -1,11 +1,10 @@
 #include "tracking/report/curves.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <limits>
 
+#include "tracking/printed.h"
 #include "tracking/report/html.h"
 #include "tracking/report/series.h"
 #include "tracking/report/ticks.h"
@@ -16,6 +15,7 @@ namespace {
 constexpr std::size_t most_points = 1000;
 constexpr std::size_t few_points = 40;  // up to this number, each point has a dot
 constexpr int value_ticks = 5;
+constexpr double largest_value = 1e300;  // of an axis; differences and margins of larger values could overflow
 
 struct Curve {
   std::size_t run = 0;
@@ -34,6 +34,9 @@ struct Plot {
   double height = 0;
   Axis x{};
   Axis y{};
+
+  /// The position of a finite value. A value that exceeds the axis is drawn at its end.
+  double y_of(double value) const { return y.position(std::clamp(value, y.low, y.high)); }
 };
 
 Curve curve_of(std::size_t run, const RunRecord& record, const Series& series) {
@@ -83,21 +86,24 @@ Axis value_axis(const std::string& scalar, const std::vector<Curve>& curves) {
     }
   }
   if (low > high) return {.low = 0, .high = 1};
+  low = std::clamp(low, -largest_value, largest_value);
+  high = std::clamp(high, -largest_value, largest_value);
   Axis axis{.low = low, .high = high, .is_log = wants_log(scalar, low, high)};
   if (axis.is_log) {
-    const double margin = std::pow(high / low, 0.04);
-    axis.low /= margin;
-    axis.high *= margin;
+    const double margin = std::pow(10, 0.04 * (std::log10(high) - std::log10(low)));
+    axis.low = std::max(low / margin, std::numeric_limits<double>::denorm_min());
+    axis.high = std::min(high * margin, largest_value);
     return axis;
   }
   if (low == high) {
-    const double margin = low == 0 ? 1 : std::abs(low) * 0.1;
+    const double margin = std::fpclassify(low) == FP_NORMAL ? std::abs(low) * 0.1 : 1;
     return {.low = low - margin, .high = high + margin};
   }
   const double margin = (high - low) * 0.05;
   axis.high = high + margin;
   if (low >= 0 && low < 0.3 * high) return {.low = 0, .high = axis.high};
   const auto ticks = linear_ticks(low - margin, axis.high, value_ticks);
+  if (ticks.empty()) return axis;  // the values differ by less than the least step
   // The axis begins at a tick.
   const double step = ticks.size() < 2 ? margin : ticks[1] - ticks[0];
   axis.low = ticks.front() - (low < ticks.front() ? step : 0);
@@ -134,10 +140,6 @@ std::string line(const char* css, double x1, double y1, double x2, double y2) {
          "\" y2=\"" + px(y2) + "\"/>";
 }
 
-std::string label(const char* css, double x, double y, const std::string& text) {
-  return std::string("<text class=\"") + css + "\" x=\"" + px(x) + "\" y=\"" + px(y) + "\">" + text + "</text>";
-}
-
 std::string axes(const Plot& plot, ChartSize size) {
   std::string svg = "<g class=\"axes\">";
   const auto rows =
@@ -145,17 +147,17 @@ std::string axes(const Plot& plot, ChartSize size) {
   const auto row_labels = tick_labels(rows);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     const double y = plot.y.position(rows[i]);
-    svg += line("grid", plot.x.from, y, plot.x.to, y) + label("tick row", plot.x.from - 8, y + 3.8, row_labels[i]);
+    svg += line("grid", plot.x.from, y, plot.x.to, y) + svg_text("tick row", plot.x.from - 8, y + 3.8, row_labels[i]);
   }
   auto columns = linear_ticks(plot.x.low, plot.x.high, size == ChartSize::wide ? 8 : 4);
   std::erase_if(columns, [](double step) { return step != std::floor(step); });
   const auto column_labels = tick_labels(columns);
   for (std::size_t i = 0; i < columns.size(); ++i) {
     const double x = plot.x.position(columns[i]);
-    svg +=
-        line("notch", x, plot.y.from, x, plot.y.from + 4) + label("tick column", x, plot.y.from + 18, column_labels[i]);
+    svg += line("notch", x, plot.y.from, x, plot.y.from + 4) +
+           svg_text("tick column", x, plot.y.from + 18, column_labels[i]);
   }
-  svg += label("tick column", (plot.x.from + plot.x.to) / 2, plot.y.from + 40, "optimizer step");
+  svg += svg_text("tick column", (plot.x.from + plot.x.to) / 2, plot.y.from + 40, "optimizer step");
   return svg + line("base", plot.x.from, plot.y.from, plot.x.to, plot.y.from) + "</g>";
 }
 
@@ -170,7 +172,7 @@ std::string path(const Curve& curve, const Plot& plot, const char* css, const Va
                                                      points.begin() + static_cast<std::ptrdiff_t>(i),
                                                      [](const Point& point) { return !std::isfinite(point.value); });
     steps.append(breaks ? "M" : "L").append(px(plot.x.position(static_cast<double>(points[i].step))));
-    steps.append(" ").append(px(plot.y.position(value_of(i))));
+    steps.append(" ").append(px(plot.y_of(value_of(i))));
     previous = i;
   }
   return steps.empty() ? "" : std::string("<path class=\"") + css + "\" d=\"" + steps + "\"/>";
@@ -178,9 +180,7 @@ std::string path(const Curve& curve, const Plot& plot, const char* css, const Va
 
 /// The format that the script parses.
 std::string plain_number(double value) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.6g", value);
-  return text.data();
+  return printed("%.6g", value);
 }
 
 /// The data of the read-out, as attributes.
@@ -234,13 +234,13 @@ std::string draw(const Curve& curve, const Plot& plot) {
   svg += path(curve, plot, "line", [&](std::size_t i) { return curve.line_value(i); });
   if (points.size() <= few_points) {
     for (const auto i : curve.shown) {
-      svg += "<circle class=\"mark\" cx=\"" + px(x_of(i)) + "\" cy=\"" + px(plot.y.position(points[i].value)) +
-             "\" r=\"2.2\"/>";
+      svg +=
+          "<circle class=\"mark\" cx=\"" + px(x_of(i)) + "\" cy=\"" + px(plot.y_of(points[i].value)) + "\" r=\"2.2\"/>";
     }
   }
   if (!curve.shown.empty()) {
     const auto last = curve.shown.back();
-    svg += run_mark(curve.run, x_of(last), plot.y.position(curve.line_value(last)));
+    svg += run_mark(curve.run, x_of(last), plot.y_of(curve.line_value(last)));
   }
   return svg + lost_marks(curve, plot) + "</g>";
 }

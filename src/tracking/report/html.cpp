@@ -87,6 +87,10 @@ std::string px(double value) {
   return printed("%.10g", tenths == 0 ? 0 : tenths / 10);
 }
 
+std::string svg_text(const char* css, double x, double y, const std::string& text) {
+  return std::string("<text class=\"") + css + "\" x=\"" + px(x) + "\" y=\"" + px(y) + "\">" + text + "</text>";
+}
+
 std::string run_class(std::size_t run) {
   return "run" + std::to_string(run % run_colours);
 }

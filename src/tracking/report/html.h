@@ -18,6 +18,8 @@ std::string format_wall_time(double seconds);
 std::string format_date(double time);
 /// A position in an SVG, to a tenth of a unit.
 std::string px(double value);
+/// A text in an SVG at (x, y). `text` is escaped already.
+std::string svg_text(const char* css, double x, double y, const std::string& text);
 
 /// The CSS class with the run's colour.
 std::string run_class(std::size_t run);

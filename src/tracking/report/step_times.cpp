@@ -75,10 +75,6 @@ std::string milliseconds(double seconds) {
   return format_number(ms, ms >= 1000 ? 4 : 3) + " ms";
 }
 
-std::string text(const char* css, double x, double y, const std::string& words) {
-  return std::string("<text class=\"") + css + "\" x=\"" + px(x) + "\" y=\"" + px(y) + "\">" + words + "</text>";
-}
-
 std::string segment(const std::string& css, double x, double y, double segment_width, const std::string& title) {
   return "<rect class=\"" + css + "\" x=\"" + px(x) + "\" y=\"" + px(y) + "\" width=\"" + px(segment_width) +
          "\" height=\"" + px(bar_height) + "\"><title>" + title + "</title></rect>";
@@ -86,7 +82,8 @@ std::string segment(const std::string& css, double x, double y, double segment_w
 
 std::string bar(int rank, const StageTimes& times, double y, const Axis& axis, const Layout& layout) {
   const double sum = total(times);
-  std::string svg = text("tick row", layout.label_width - 10, y + bar_height / 2 + 4, "rank " + std::to_string(rank));
+  std::string svg =
+      svg_text("tick row", layout.label_width - 10, y + bar_height / 2 + 4, "rank " + std::to_string(rank));
   double before = 0;
   for (const auto stage : stages) {
     const auto found = times.find(std::string(stage));
@@ -100,10 +97,10 @@ std::string bar(int rank, const StageTimes& times, double y, const Axis& axis, c
     svg += segment("stage " + name, from, y, to - from, title);
     if (name == "waiting") svg += segment("hatch", from, y, to - from, title);
     if (to - from >= layout.least_share)
-      svg += text(("share on-" + name).c_str(), (from + to) / 2, y + bar_height / 2 + 4, percent);
+      svg += svg_text(("share on-" + name).c_str(), (from + to) / 2, y + bar_height / 2 + 4, percent);
     before += found->second;
   }
-  return svg + text("total", axis.position(before) + 10, y + bar_height / 2 + 4, milliseconds(sum));
+  return svg + svg_text("total", axis.position(before) + 10, y + bar_height / 2 + 4, milliseconds(sum));
 }
 
 /// The rank that the others wait for, if there is a clear one.
@@ -180,7 +177,7 @@ std::string step_times_figure(const std::vector<RunRecord>& runs, ChartSize size
     if (times[run].empty()) continue;
     if (runs.size() > 1) {
       bars += "<g class=\"" + run_class(run) + "\">" + run_mark(run, layout.label_width + 6, y + 9) + "</g>" +
-              text("heading", layout.label_width + 18, y + 13, escape(runs[run].name));
+              svg_text("heading", layout.label_width + 18, y + 13, escape(runs[run].name));
       y += heading_height;
     }
     for (const auto& [rank, stage_times] : times[run]) {

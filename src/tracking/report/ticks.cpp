@@ -1,29 +1,14 @@
 #include "tracking/report/ticks.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <cstdlib>
 #include <utility>
 
+#include "tracking/printed.h"
+
 namespace tutti {
 namespace {
-
-std::string decimal(double value, int decimals) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.*f", decimals, value);
-  return text.data();
-}
-
-std::string scientific(double value, int decimals) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), "%.*e", decimals, value);
-  std::string label = text.data();
-  const auto exponent = label.find('e');
-  const int power = std::atoi(label.c_str() + exponent + 1);  // without a plus sign and leading zeros
-  return label.substr(0, exponent) + "e" + (power < 0 ? "\u2212" : "") + std::to_string(std::abs(power));
-}
 
 /// "0.0050" -> "0.005".
 std::string shortened(std::string text) {
@@ -33,20 +18,27 @@ std::string shortened(std::string text) {
   return text;
 }
 
+std::string scientific(double value, int decimals) {
+  const std::string label = printed("%.*e", decimals, value);
+  const auto exponent = label.find('e');
+  const int power = std::atoi(label.c_str() + exponent + 1);  // without a plus sign and leading zeros
+  return shortened(label.substr(0, exponent)) + "e" + (power < 0 ? "\u2212" : "") + std::to_string(std::abs(power));
+}
+
 std::string label_of(double tick, double largest, int decimals) {
   if (tick == 0) return "0";
   const std::string sign = tick < 0 ? "\u2212" : "";
   const double size = std::abs(tick);
   for (const auto& [unit, name] : {std::pair(1e9, "G"), std::pair(1e6, "M"), std::pair(1e3, "k")}) {
     if (largest >= unit * (unit == 1e3 ? 10 : 1) && largest < 1e12) {
-      return sign + shortened(decimal(size / unit, 6)) + name;
+      return sign + shortened(printed("%.6f", size / unit)) + name;
     }
   }
   if (largest >= 1e12 || largest < 1e-4) {
     const int power = static_cast<int>(std::floor(std::log10(size) + 1e-9));
     return sign + scientific(size, std::clamp(decimals + power, 0, 12));
   }
-  return sign + decimal(size, decimals);
+  return sign + printed("%.*f", decimals, size);
 }
 
 /// The number of decimals at which `value` is exact, for up to twelve significant digits.
@@ -79,9 +71,12 @@ std::vector<double> linear_ticks(double low, double high, int count) {
 
 std::vector<double> log_ticks(double low, double high) {
   using Leads = std::vector<double>;
+  constexpr double most_decades = 12;
+  const double stride = std::max(1.0, std::ceil((std::log10(high) - std::log10(low)) / most_decades));
+  const double first = stride * std::floor(std::log10(low) / stride);
   for (const auto& leads : {Leads{1}, Leads{1, 2, 5}, Leads{1, 1.5, 2, 3, 5, 7}}) {
     std::vector<double> ticks;
-    for (double power = std::floor(std::log10(low)); power <= std::ceil(std::log10(high)); ++power) {
+    for (double power = first; power <= std::ceil(std::log10(high)); power += stride) {
       for (const double lead : leads) {
         const double tick = lead * std::pow(10, power);
         if (tick >= low * (1 - 1e-9) && tick <= high * (1 + 1e-9)) ticks.push_back(tick);

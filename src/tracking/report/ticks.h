@@ -9,7 +9,8 @@ namespace tutti {
 /// About `count` multiples of 1, 2 or 5 times a power of ten, in [low, high].
 std::vector<double> linear_ticks(double low, double high, int count);
 
-/// Powers of ten in [low, high], both positive. If they are too few, also multiples of them.
+/// Powers of ten in [low, high], both positive. If they are too few, also multiples of them; if too many, every second
+/// or third one, and so on.
 std::vector<double> log_ticks(double low, double high);
 
 /// Labels that distinguish the ticks: with the decimals that they need, and with k, M, G for thousands and more.
