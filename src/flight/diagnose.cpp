@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <ctime>
 #include <iterator>
 #include <limits>
 #include <map>
@@ -152,13 +151,31 @@ bool is_running(int rank, const std::vector<RankRecord>& records) {
   return std::ranges::any_of(records, [&](const RankRecord& record) { return record.rank == rank && record.running; });
 }
 
+/// The failed calls of one rank on one communicator, without those that left it usable, such as a MismatchError that
+/// the program caught: a call that was made later has not failed.
+class Failures {
+ public:
+  explicit Failures(const std::vector<const RecordedOperation*>& operations) {
+    for (const auto* one : operations) {
+      const bool is_usable = one->state == EntryState::started || one->state == EntryState::completed;
+      if (is_usable) last_usable_ = std::max(last_usable_, one->called);
+    }
+  }
+  bool contains(const RecordedOperation& one) const {
+    return one.state == EntryState::failed && one.ended >= last_usable_;
+  }
+
+ private:
+  std::int64_t last_usable_ = 0;
+};
+
 /// By rank, those that have not finished the first operation that some rank has not finished.
 std::map<int, const RecordedOperation*> unfinished_in(const CommunicatorRecords& communicator) {
   std::map<int, const RecordedOperation*> first;
   for (const auto& [rank, operations] : communicator.by_rank) {
     // Failed ones waited too, until they timed out.
-    const auto open = std::ranges::find_if(operations, [](const RecordedOperation* one) {
-      return one->state == EntryState::started || one->state == EntryState::failed;
+    const auto open = std::ranges::find_if(operations, [failures = Failures(operations)](const auto* one) {
+      return one->state == EntryState::started || failures.contains(*one);
     });
     if (open == operations.end()) continue;
     if (!first.empty() && (*open)->operation > first.begin()->second->operation) continue;
@@ -275,6 +292,14 @@ std::string first_difference(const std::string& name, const CommunicatorRecords&
 }
 
 }  // namespace
+
+bool has_failed_call(const RankRecord& record) {
+  return std::ranges::any_of(communicators_of({record}), [&](const auto& communicator) {
+    const auto& operations = communicator.second.by_rank.at(record.rank);
+    const Failures failures(operations);
+    return std::ranges::any_of(operations, [&](const auto* one) { return failures.contains(*one); });
+  });
+}
 
 std::int64_t reference_time(const std::vector<RankRecord>& records, std::int64_t now) {
   std::int64_t last = 0;
