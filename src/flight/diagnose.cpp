@@ -103,6 +103,11 @@ std::vector<int> ranks_of(const std::vector<RankRecord>& records) {
   return {ranks.begin(), ranks.end()};
 }
 
+// A process may have several records. One of a group that the process has destroyed shows no running process.
+bool is_running(int rank, const std::vector<RankRecord>& records) {
+  return std::ranges::any_of(records, [&](const RankRecord& record) { return record.rank == rank && record.running; });
+}
+
 // Which processes run, and which records are missing: "4 ranks; all processes run.\nNo record here of rank 2.\n"
 std::string process_summary(const std::vector<RankRecord>& records) {
   const int size = records.front().world_size;
@@ -112,7 +117,7 @@ std::string process_summary(const std::vector<RankRecord>& records) {
     if (!std::ranges::binary_search(present, rank)) missing.push_back(rank);
   }
   std::set<int> running, ended;
-  for (const auto& record : records) (record.running ? running : ended).insert(record.rank);
+  for (const int rank : present) (is_running(rank, records) ? running : ended).insert(rank);
   std::string text = std::to_string(size) + (size == 1 ? " rank" : " ranks");
   if (running.empty()) {
     text += present.size() == 1 ? "; the process has ended.\n" : "; all processes have ended.\n";
@@ -146,10 +151,6 @@ struct BlockedOperation {
   std::vector<int> absent{};  // have not called it
   CallSites call_sites{};     // where it was called
 };
-
-bool is_running(int rank, const std::vector<RankRecord>& records) {
-  return std::ranges::any_of(records, [&](const RankRecord& record) { return record.rank == rank && record.running; });
-}
 
 /// The failed calls of one rank on one communicator, without those that left it usable, such as a MismatchError that
 /// the program caught: a call that was made later has not failed.

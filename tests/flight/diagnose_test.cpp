@@ -144,6 +144,19 @@ TEST(Diagnose, ReportsTheFirstMismatch) {
       HasSubstr("First difference: operation 1 of job is barrier() on ranks 0 and 2 and broadcast() on rank 1.\n"));
 }
 
+// A program makes a second group of all ranks, uses it and destroys it.
+TEST(Diagnose, TellsTwoGroupsOfAllRanksApart) {
+  std::vector<RankRecord> records{rank_with(0, {{0}, {1, EntryState::started}}), rank_with(1, {{0}}),
+                                  rank_with(2, {{0}})};
+  for (int rank = 0; rank < 3; ++rank) {
+    const Call sum{.number = 0, .text = "all_reduce()", .communicator = "job#2"};
+    records.push_back(rank_with(rank, {sum}, /*running=*/false));
+  }
+  const auto text = flight::diagnose(records, 9 * second);
+  EXPECT_THAT(text, AllOf(HasSubstr("3 ranks; all processes run.\n"),
+                          HasSubstr("Ranks 1 and 2 did not enter the call."), Not(HasSubstr("First difference"))));
+}
+
 TEST(Diagnose, ReportsCallSites) {
   const Call first{.number = 0, .call_site = "train.cpp:8"};
   const Call saves{.number = 1,
