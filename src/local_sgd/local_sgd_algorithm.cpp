@@ -178,8 +178,7 @@ void LocalSgdAlgorithm::Impl::average_within_node() {
     local_sgd::ExchangeHeader local_header = header(local_sgd::ExchangeKind::inside_node);
     local_header.weight = since_node_.weight;
     local_header.check = check;
-    MeanExchange(groups_->node(), flat.numel(), WireFormat::fp32, options_.message_bytes)
-        .run(flat, local_header, true, cost);
+    groups_->node_mean(flat, local_header, options_.message_bytes, cost);
   };
   extra_state_->read(groups_->node());
   run([&](local_sgd::ExchangeCost& cost) {

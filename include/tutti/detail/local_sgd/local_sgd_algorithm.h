@@ -5,7 +5,8 @@
 //
 // All methods except plain fp32 averaging exchange differences from an anchor, a copy of the model that is equal on all
 // ranks. After finish(), and after every round without streaming, parameters have equal bits on all ranks. Every rank
-// must call step() and finish() equally often; otherwise all ranks throw MismatchError.
+// must call step() and finish() equally often; otherwise all ranks throw MismatchError. With node_sync_steps, ranks
+// outside the exchange that differs throw PeerError.
 #include <cstdint>
 #include <memory>
 #include <vector>
