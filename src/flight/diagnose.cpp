@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <ctime>
 #include <iterator>
 #include <limits>
 #include <map>
@@ -104,6 +103,11 @@ std::vector<int> ranks_of(const std::vector<RankRecord>& records) {
   return {ranks.begin(), ranks.end()};
 }
 
+// A process may have several records. One of a group that the process has destroyed shows no running process.
+bool is_running(int rank, const std::vector<RankRecord>& records) {
+  return std::ranges::any_of(records, [&](const RankRecord& record) { return record.rank == rank && record.running; });
+}
+
 // Which processes run, and which records are missing: "4 ranks; all processes run.\nNo record here of rank 2.\n"
 std::string process_summary(const std::vector<RankRecord>& records) {
   const int size = records.front().world_size;
@@ -113,7 +117,7 @@ std::string process_summary(const std::vector<RankRecord>& records) {
     if (!std::ranges::binary_search(present, rank)) missing.push_back(rank);
   }
   std::set<int> running, ended;
-  for (const auto& record : records) (record.running ? running : ended).insert(record.rank);
+  for (const int rank : present) (is_running(rank, records) ? running : ended).insert(rank);
   std::string text = std::to_string(size) + (size == 1 ? " rank" : " ranks");
   if (running.empty()) {
     text += present.size() == 1 ? "; the process has ended.\n" : "; all processes have ended.\n";
@@ -148,17 +152,31 @@ struct BlockedOperation {
   CallSites call_sites{};     // where it was called
 };
 
-bool is_running(int rank, const std::vector<RankRecord>& records) {
-  return std::ranges::any_of(records, [&](const RankRecord& record) { return record.rank == rank && record.running; });
-}
+/// The failed calls of one rank on one communicator, without those that left it usable, such as a MismatchError that
+/// the program caught: a call that was made later has not failed.
+class Failures {
+ public:
+  explicit Failures(const std::vector<const RecordedOperation*>& operations) {
+    for (const auto* one : operations) {
+      const bool is_usable = one->state == EntryState::started || one->state == EntryState::completed;
+      if (is_usable) last_usable_ = std::max(last_usable_, one->called);
+    }
+  }
+  bool contains(const RecordedOperation& one) const {
+    return one.state == EntryState::failed && one.ended >= last_usable_;
+  }
+
+ private:
+  std::int64_t last_usable_ = 0;
+};
 
 /// By rank, those that have not finished the first operation that some rank has not finished.
 std::map<int, const RecordedOperation*> unfinished_in(const CommunicatorRecords& communicator) {
   std::map<int, const RecordedOperation*> first;
   for (const auto& [rank, operations] : communicator.by_rank) {
     // Failed ones waited too, until they timed out.
-    const auto open = std::ranges::find_if(operations, [](const RecordedOperation* one) {
-      return one->state == EntryState::started || one->state == EntryState::failed;
+    const auto open = std::ranges::find_if(operations, [failures = Failures(operations)](const auto* one) {
+      return one->state == EntryState::started || failures.contains(*one);
     });
     if (open == operations.end()) continue;
     if (!first.empty() && (*open)->operation > first.begin()->second->operation) continue;
@@ -275,6 +293,14 @@ std::string first_difference(const std::string& name, const CommunicatorRecords&
 }
 
 }  // namespace
+
+bool has_failed_call(const RankRecord& record) {
+  return std::ranges::any_of(communicators_of({record}), [&](const auto& communicator) {
+    const auto& operations = communicator.second.by_rank.at(record.rank);
+    const Failures failures(operations);
+    return std::ranges::any_of(operations, [&](const auto* one) { return failures.contains(*one); });
+  });
+}
 
 std::int64_t reference_time(const std::vector<RankRecord>& records, std::int64_t now) {
   std::int64_t last = 0;

@@ -13,6 +13,10 @@ namespace tutti::flight {
 /// records is used instead.
 std::string diagnose(const std::vector<RankRecord>& records, std::int64_t now);
 
+/// True if a call has failed and its communicator has run no call since. A MismatchError that the program catches
+/// leaves a communicator usable.
+bool has_failed_call(const RankRecord& record);
+
 /// The last `count` operations of a rank, one per line, in the order of their calls.
 std::string last_operations(const RankRecord& record, std::size_t count, std::int64_t now);
 

@@ -89,6 +89,23 @@ RecordedOperation operation_of(const RecordEntry& entry, std::int64_t to_wall_cl
           .ended = wall(entry.ended.load())};
 }
 
+/// "#2" for rank_0-2.flight, which tells the second group of all ranks that a process makes from the first one. All
+/// such groups have the same name, and ranks make them in the same order.
+std::string group_suffix(const fs::path& file, int rank) {
+  const std::string stem = file.stem().string();
+  const std::string first = "rank_" + std::to_string(rank) + "-";
+  return stem.starts_with(first) ? "#" + stem.substr(first.size()) : "";
+}
+
+/// False from the creation of a record until its rank has written the header.
+bool has_header(const fs::path& file) {
+  std::array<char, record_magic.size()> magic{};
+  std::ifstream stream(file, std::ios::binary);
+  if (!stream) return true;  // read_record() reports it
+  stream.read(magic.data(), magic.size());
+  return magic != std::array<char, record_magic.size()>{};
+}
+
 bool is_locked(const fs::path& file) {
   const FileDescriptor descriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
   return descriptor.is_open() && ::flock(descriptor.get(), LOCK_EX | LOCK_NB) != 0;
@@ -111,11 +128,13 @@ RankRecord read_record(const fs::path& file) {
                     .running = running,
                     .host = text_of(header.host),
                     .program = text_of(header.program)};
+  const std::string suffix = group_suffix(file, header.rank);
   for (std::uint32_t slot = 0; slot < header.capacity; ++slot) {
     RecordEntry entry{};
     std::memcpy(static_cast<void*>(&entry), bytes.data() + record_bytes(slot), sizeof(entry));
     if (entry.serial.load() == 0 || entry.state.load() > static_cast<std::uint32_t>(EntryState::failed)) continue;
     record.operations.push_back(operation_of(entry, header.to_wall_clock));
+    record.operations.back().communicator += suffix;
   }
   std::ranges::sort(record.operations, {}, &RecordedOperation::serial);
   return record;
@@ -142,7 +161,7 @@ std::vector<RankRecord> read_records(const std::vector<fs::path>& folders) {
     std::error_code error;
     const std::size_t before = records.size();
     for (const auto& entry : fs::directory_iterator(folder, error)) {
-      if (is_record(entry.path())) records.push_back(read_record(entry.path()));
+      if (is_record(entry.path()) && has_header(entry.path())) records.push_back(read_record(entry.path()));
     }
     if (error) throw UsageError("cannot read the folder " + folder.string() + ": " + error.message() + ".");
     if (records.size() == before) {

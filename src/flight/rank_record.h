@@ -15,7 +15,7 @@ namespace tutti::flight {
 /// One operation. Times are nanoseconds since 1970.
 struct RecordedOperation {
   std::string text;          ///< "all_reduce(float32 [4], sum)"
-  std::string communicator;  ///< its name, equal on all ranks
+  std::string communicator;  ///< its name, equal on all ranks; "job#2" for the second group of all ranks
   std::uint64_t serial = 0;
   std::uint64_t operation = 0;  ///< its number on the communicator, equal on all ranks
   std::uint64_t bytes = 0;
@@ -53,7 +53,7 @@ RankRecord read_record(const std::filesystem::path& file);
 std::optional<RecordedOperation> read_entry(EntryId entry, pid_t process);
 
 /// Reads all records in `folders`, sorted by rank, of the last start of the job only. Throws UsageError if a folder
-/// cannot be read or holds no record, or a record is damaged.
+/// cannot be read or holds no record, or a record is damaged. Skips a record that its rank is still making.
 std::vector<RankRecord> read_records(const std::vector<std::filesystem::path>& folders);
 
 }  // namespace tutti::flight

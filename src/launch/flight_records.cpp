@@ -5,6 +5,7 @@
 #include <sstream>
 #include <system_error>
 
+#include "flight/diagnose.h"
 #include "flight/recorder.h"
 #include "tutti/core/error.h"
 #include "tutti/core/logging.h"
@@ -51,8 +52,7 @@ std::set<int> FlightRecords::ranks_with_failed_calls() {
   std::set<int> ranks;
   try {
     for (const auto& record : records()) {
-      const auto has_failed = [](const auto& operation) { return operation.state == flight::EntryState::failed; };
-      if (std::ranges::any_of(record.operations, has_failed)) ranks.insert(record.rank);
+      if (flight::has_failed_call(record)) ranks.insert(record.rank);
     }
   } catch (const UsageError&) {
     ranks.clear();  // describe_failure() reports the damaged record
@@ -64,9 +64,8 @@ std::string FlightRecords::describe_failure() const {
   std::string text = "tutti: last operations of the ranks (details: `tutti inspect " + folder_.string() + "`):\n";
   try {
     const auto has_open_call = [](const flight::RankRecord& record) {
-      return std::ranges::any_of(record.operations, [](const flight::RecordedOperation& operation) {
-        return operation.state == flight::EntryState::failed || operation.in_flight();
-      });
+      return flight::has_failed_call(record) ||
+             std::ranges::any_of(record.operations, &flight::RecordedOperation::in_flight);
     };
     if (std::ranges::none_of(records(), has_open_call)) return "";
     std::istringstream lines(inspect({.folders = {folder_}}));

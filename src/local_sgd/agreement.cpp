@@ -2,10 +2,10 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <algorithm>
 #include <sstream>
 #include <string>
 
+#include "core/different_line.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/internal_call.h"
 
@@ -37,13 +37,6 @@ std::string describe(const LocalSgdAlgorithmOptions& options) {
   return text.str();
 }
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  return lines;
-}
-
 }  // namespace
 
 void check_agreement(const std::vector<NamedParameter>& parameters, const std::vector<NamedParameter>& buffers,
@@ -55,17 +48,9 @@ void check_agreement(const std::vector<NamedParameter>& parameters, const std::v
   }
   const std::vector<std::string> all =
       communicator.all_gather_object(local_text, comm::internal_call("Local SGD options"));
-  const std::vector<std::string> first = lines_of(all.front());
-  for (std::size_t rank = 1; rank < all.size(); ++rank) {
-    if (all[rank] == all.front()) continue;
-    const std::vector<std::string> other = lines_of(all[rank]);
-    std::size_t line = 0;
-    while (line < std::min(first.size(), other.size()) && first[line] == other[line]) ++line;
-    const auto at = [line](const std::vector<std::string>& lines) {
-      return line < lines.size() ? lines[line] : std::string("nothing");
-    };
-    throw MismatchError("Local SGD: model or options differ between ranks: rank 0 has " + at(first) + " where rank " +
-                        std::to_string(rank) + " has " + at(other) + ". Use the same model and options on all ranks");
+  if (const std::string difference = first_different_line(all); !difference.empty()) {
+    throw MismatchError("Local SGD: model or options differ between ranks: " + difference +
+                        ". Use the same model and options on all ranks");
   }
 }
 

@@ -123,18 +123,6 @@ std::vector<double> LocalSgdAlgorithm::Impl::inner_rates() const {
   return rates;
 }
 
-namespace {
-
-void require_rates(const std::vector<double>& rates) {
-  for (const double rate : rates) {
-    if (std::isfinite(rate) && rate > 0) continue;
-    throw UsageError("Local SGD: SlowMo divides by the learning rate, which is " + std::to_string(rate) +
-                     " in the last step of this round: keep the schedule above 0");
-  }
-}
-
-}  // namespace
-
 void LocalSgdAlgorithm::Impl::step(double weight, const std::vector<double>& step_rates) {
   if (failure_) std::rethrow_exception(failure_);
   if (!std::isfinite(weight) || weight < 0) {
@@ -144,7 +132,7 @@ void LocalSgdAlgorithm::Impl::step(double weight, const std::vector<double>& ste
   if (options_.outer_optimizer == OuterOptimizer::slowmo) step_rates_ = step_rates;
   const DueActions due = schedule_.next();
   std::vector<double> rates;
-  if (due.sends && !skips_exchange()) require_rates(rates = inner_rates());
+  if (due.sends && !skips_exchange()) rates = inner_rates();
   run_checked([&] {
     rethrow_background_failures();
     schedule_.advance();
@@ -178,8 +166,7 @@ void LocalSgdAlgorithm::Impl::average_within_node() {
     local_sgd::ExchangeHeader local_header = header(local_sgd::ExchangeKind::inside_node);
     local_header.weight = since_node_.weight;
     local_header.check = check;
-    MeanExchange(groups_->node(), flat.numel(), WireFormat::fp32, options_.message_bytes)
-        .run(flat, local_header, true, cost);
+    groups_->node_mean(flat, local_header, options_.message_bytes, cost);
   };
   extra_state_->read(groups_->node());
   run([&](local_sgd::ExchangeCost& cost) {
@@ -198,7 +185,6 @@ void LocalSgdAlgorithm::Impl::finish() {
   if (failure_) std::rethrow_exception(failure_);
   parameters_.check();
   const std::vector<double> rates = schedule_.warming_up() || skips_exchange() ? std::vector<double>() : inner_rates();
-  if (fragments_.front()->dirty) require_rates(rates);
   run_checked([&] {
     if (!skips_exchange()) {
       rethrow_background_failures();

@@ -5,8 +5,11 @@
 #include <torch/optim/optimizer.h>
 
 #include <chrono>
+#include <cmath>
+#include <string>
 
 #include "local_sgd/local_sgd_algorithm_impl.h"
+#include "tutti/core/error.h"
 #include "tutti/detail/comm/gradient_communicator.h"
 #include "tutti/detail/comm/internal_call.h"
 
@@ -74,12 +77,19 @@ void LocalSgdAlgorithm::Impl::send(int index, const std::vector<double>& rates) 
 }
 
 // Ranks may have skipped different steps, so their schedules may differ. The outer step must be equal on all ranks.
-// Runs after the exchange of headers, so that ranks at different steps do not enter it.
+// Runs after the exchange of headers, so that ranks at different steps do not enter it. All ranks refuse the same
+// rates.
 void LocalSgdAlgorithm::Impl::agree_on_rates() {
-  if (round_rates_.empty() || communicator_.size() == 1) return;
+  if (round_rates_.empty()) return;
   const at::Tensor rates =
       at::from_blob(round_rates_.data(), {static_cast<std::int64_t>(round_rates_.size())}, at::kDouble);
-  communicator_.broadcast(rates, 0, comm::internal_call("Local SGD learning rates")).wait();
+  if (communicator_.size() > 1)
+    communicator_.broadcast(rates, 0, comm::internal_call("Local SGD learning rates")).wait();
+  for (const double rate : round_rates_) {
+    if (std::isfinite(rate) && rate > 0) continue;
+    throw UsageError("Local SGD: SlowMo divides by the learning rate of rank 0, which is " + std::to_string(rate) +
+                     " in the last step of this round: keep the schedule above 0");
+  }
 }
 
 void LocalSgdAlgorithm::Impl::apply(int index, bool late) {

@@ -28,12 +28,21 @@ ElementRange NodeGroups::inter_node_shard(std::int64_t elements) const {
   return inter_node_ ? part_of(elements, node_.rank(), parts_) : ElementRange{};
 }
 
+WeightShares NodeGroups::node_mean(const at::Tensor& flat, const ExchangeHeader& header, std::int64_t message_bytes,
+                                   ExchangeCost& cost) const {
+  try {
+    // All weights since the last average in the node may be 0 although the round's weight is positive.
+    return MeanExchange(node_, flat.numel(), WireFormat::fp32, message_bytes).run(flat, header, true, cost);
+  } catch (...) {
+    // The ranks of other nodes wait for this rank, or will. The other ranks of this node throw the same error.
+    if (inter_node_) abort_exchanges(*inter_node_);
+    throw;
+  }
+}
+
 void NodeGroups::mean(const at::Tensor& flat, ExchangeHeader header, bool zero_is_equal,
                       MeanExchange* inter_node_exchange, std::int64_t message_bytes, ExchangeCost& cost) const {
-  // All weights since the last average in the node may be 0 although the round's weight is positive.
-  const WeightShares shares =
-      MeanExchange(node_, flat.numel(), WireFormat::fp32, message_bytes).run(flat, header, true, cost);
-  header.weight = shares.round_weight;
+  header.weight = node_mean(flat, header, message_bytes, cost).round_weight;
   try {
     inter_node_mean(flat, header, zero_is_equal, inter_node_exchange, cost);
   } catch (...) {

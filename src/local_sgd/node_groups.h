@@ -24,6 +24,11 @@ class NodeGroups {
   /// The part of a vector of `elements` that this rank exchanges between nodes; empty without inter_node().
   ElementRange inter_node_shard(std::int64_t elements) const;
 
+  /// The mean over the ranks of the node, whose weight is header.weight. Blocks. After an error here, ranks of other
+  /// nodes throw PeerError in their next exchange with this one.
+  WeightShares node_mean(const at::Tensor& flat, const ExchangeHeader& header, std::int64_t message_bytes,
+                         ExchangeCost& cost) const;
+
   /// Inside a node, ranks have the weight header.weight. Between nodes, a node has the sum of its ranks' round_weight.
   /// `inter_node_exchange` exchanges inter_node_shard() over inter_node(); null without inter_node(). Blocks.
   void mean(const at::Tensor& flat, ExchangeHeader header, bool zero_is_equal, MeanExchange* inter_node_exchange,

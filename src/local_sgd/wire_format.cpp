@@ -1,6 +1,5 @@
 #include "local_sgd/wire_format.h"
 
-#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -18,39 +17,18 @@ const WireCodec& bf16() {
 }  // namespace
 
 std::int64_t encoded_bytes(WireFormat format, std::int64_t elements) {
-  switch (format) {
-    case WireFormat::fp32:
-      return 4 * elements;
-    case WireFormat::bf16:
-      return 2 * elements;
-    case WireFormat::int8:
-      return static_cast<std::int64_t>(comm::int8_bytes(static_cast<std::size_t>(elements)));
-  }
-  return 0;
+  if (format == WireFormat::bf16) return 2 * elements;
+  return static_cast<std::int64_t>(comm::int8_bytes(static_cast<std::size_t>(elements)));
 }
 
 void encode(WireFormat format, std::span<const float> values, std::span<std::byte> bytes) {
-  switch (format) {
-    case WireFormat::fp32:
-      if (!values.empty()) std::memcpy(bytes.data(), values.data(), values.size_bytes());
-      return;
-    case WireFormat::bf16:
-      return bf16().encode(values, bytes);
-    case WireFormat::int8:
-      return comm::encode_int8(values, bytes, comm::Rounding::nearest);
-  }
+  if (format == WireFormat::bf16) return bf16().encode(values, bytes);
+  comm::encode_int8(values, bytes, comm::Rounding::nearest);
 }
 
 void decode(WireFormat format, std::span<const std::byte> bytes, std::span<float> values) {
-  switch (format) {
-    case WireFormat::fp32:
-      if (!values.empty()) std::memcpy(values.data(), bytes.data(), values.size_bytes());
-      return;
-    case WireFormat::bf16:
-      return bf16().decode(bytes, values);
-    case WireFormat::int8:
-      return comm::decode_int8(bytes, values);
-  }
+  if (format == WireFormat::bf16) return bf16().decode(bytes, values);
+  comm::decode_int8(bytes, values);
 }
 
 void encode_with_feedback(WireFormat format, std::span<const float> values, std::span<float> lost,

@@ -1,6 +1,6 @@
 #pragma once
-// Encodes fp32 numbers as bytes of a wire format. No I/O. A NaN or an infinity never becomes a finite number: under
-// int8 its whole block decodes to NaN (int8_blocks.h).
+// Encodes fp32 numbers as bytes of a lossy wire format: bf16 or int8. No I/O. A NaN or an infinity never becomes a
+// finite number: under int8 its whole block decodes to NaN (int8_blocks.h).
 //
 // Error feedback: Seide et al., "1-Bit Stochastic Gradient Descent" (Interspeech 2014); Karimireddy et al., "Error
 // Feedback Fixes SignSGD" (ICML 2019, 1901.09847).

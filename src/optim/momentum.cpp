@@ -41,14 +41,6 @@ bool set_plain(torch::optim::OptimizerOptions& options, double momentum) {
 
 }  // namespace
 
-bool has_momentum(const torch::optim::Optimizer& optimizer) {
-  const torch::optim::OptimizerOptions& options = optimizer.param_groups().front().options();
-  return dynamic_cast<const torch::optim::AdamWOptions*>(&options) != nullptr ||
-         dynamic_cast<const torch::optim::AdamOptions*>(&options) != nullptr ||
-         dynamic_cast<const torch::optim::SGDOptions*>(&options) != nullptr ||
-         dynamic_cast<const torch::optim::RMSpropOptions*>(&options) != nullptr;
-}
-
 void set_momentum(torch::optim::Optimizer& optimizer, double momentum) {
   for (torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
     torch::optim::OptimizerOptions& options = group.options();

@@ -4,10 +4,8 @@
 
 namespace tutti {
 
-/// True for SGD and RMSprop, which have a momentum, and for Adam and AdamW, which have a first beta.
-bool has_momentum(const torch::optim::Optimizer& optimizer);
-
-/// Sets the momentum of every group. Throws UsageError for an optimizer without a momentum.
+/// Sets the momentum of every group: that of SGD and RMSprop, the first beta of Adam and AdamW. Throws UsageError for
+/// an optimizer without a momentum.
 void set_momentum(torch::optim::Optimizer& optimizer, double momentum);
 
 }  // namespace tutti

@@ -55,6 +55,7 @@ void Optimizer::rebind(std::shared_ptr<Reducer> reducer, std::shared_ptr<Reducer
 
 void Optimizer::bind() {
   list_parameters();
+  state_->has_rates = has_learning_rate(*optimizer_);
   if (reducer()) reducer()->set_step_options(step_options_of(optimizer_));
 }
 
@@ -152,6 +153,7 @@ at::Tensor Optimizer::step(const std::function<at::Tensor()>& closure, const Cal
 
 void Optimizer::record_rates() {
   state_->step_rates.clear();
+  if (!state_->has_rates) return;
   for (const auto& group : param_groups()) state_->step_rates.push_back(group.options().get_lr());
 }
 
@@ -212,6 +214,7 @@ StateDict Optimizer::state_dict() const {
 
 void Optimizer::load_state_dict(const StateDict& state) {
   load_optimizer_state(*optimizer_, state_->names, state);
+  state_->has_stepped = false;
 }
 
 }  // namespace tutti

@@ -176,9 +176,9 @@ class Known {
       options.push_back(options_of(group));
       visit_options(options.back(),
                     [&](const char* field, auto& value) { from_value(saved, group_key(i, field), value); });
+      const auto& positions = saved.get<std::vector<std::int64_t>>(group_key(i, "params"));
       if (saved_names) {
-        check_group(i, saved.get<std::vector<std::int64_t>>(group_key(i, "params")), *saved_names,
-                    {names.begin() + index, names.begin() + index + group.params().size()});
+        check_group(i, positions, *saved_names, {names.begin() + index, names.begin() + index + group.params().size()});
       }
       std::vector<std::int64_t> indices;
       for (const at::Tensor& parameter : group.params()) {
@@ -187,11 +187,10 @@ class Known {
         }
         indices.push_back(static_cast<std::int64_t>(index++));
       }
-      const auto& other = saved.get<std::vector<std::int64_t>>(group_key(i, "params"));
-      if (!saved_names && other != indices) {
-        misfit("its group " + std::to_string(i) + " has " + std::to_string(other.size()) +
+      if (!saved_names && positions != indices) {
+        misfit("its group " + std::to_string(i) + " has " + std::to_string(positions.size()) +
                " parameters, this one has " + std::to_string(indices.size()) +
-               (other.size() == indices.size() ? " others" : ""));
+               (positions.size() == indices.size() ? " others" : ""));
       }
     }
     saved.check_all_used();

@@ -103,7 +103,7 @@ StateDict ReduceLROnPlateau::state_dict() const {
   state.set("num_bad_epochs", state_->num_bad_epochs);
   state.set("cooldown_counter", state_->cooldown_counter);
   state.set("last_epoch", state_->last_epoch);
-  state.set("_last_lr", state_->last_rates);
+  state.set("_last_lr", rates());
   return state;
 }
 

@@ -47,9 +47,11 @@ void Scheduler::load_state_dict(const StateDict& state) {
   State loaded{.position = state.get<std::int64_t>("position"),
                .applied = state.get<std::int64_t>("applied_position"),
                .base_rates = state.get<std::vector<double>>("base_rates")};
-  if (loaded.base_rates.size() != state_->base_rates.size()) {
+  // A group that was added later has no base rate here until the next step.
+  const std::size_t groups = optimizer_.inner().param_groups().size();
+  if (loaded.base_rates.size() != state_->base_rates.size() && loaded.base_rates.size() != groups) {
     throw CheckpointError("the saved schedule is for " + std::to_string(loaded.base_rates.size()) +
-                          " parameter groups, the optimizer has " + std::to_string(state_->base_rates.size()));
+                          " parameter groups, the optimizer has " + std::to_string(groups));
   }
   for (const double rate : loaded.base_rates) {
     if (!std::isfinite(rate))

@@ -52,7 +52,9 @@ bool visit_known(const OptimizerOptions& options, std::int64_t group, const Step
          visit_if<torch::optim::LBFGSOptions>(options, group, sink);
 }
 
-/// LibTorch's get_lr() throws for options without a learning rate.
+}  // namespace
+
+// LibTorch's get_lr() throws for options without a learning rate.
 bool has_learning_rate(const torch::optim::Optimizer& optimizer) {
   try {
     for (const auto& group : optimizer.param_groups()) group.options().get_lr();
@@ -61,8 +63,6 @@ bool has_learning_rate(const torch::optim::Optimizer& optimizer) {
     return false;
   }
 }
-
-}  // namespace
 
 StepOptions step_options_of(std::shared_ptr<const torch::optim::Optimizer> optimizer) {
   const bool has_rate = has_learning_rate(*optimizer);

@@ -1,5 +1,5 @@
 #pragma once
-// The options of an optimizer's parameter groups, for a comparison of ranks.
+// The options of an optimizer's parameter groups: whether they have a learning rate, and all for a comparison of ranks.
 #include <torch/optim/optimizer.h>
 
 #include <memory>
@@ -7,6 +7,9 @@
 #include "tutti/detail/sync/reducer.h"
 
 namespace tutti {
+
+/// False if the options of a group have no learning rate.
+bool has_learning_rate(const torch::optim::Optimizer& optimizer);
 
 /// Passes the number of parameters and all options of each group to its sink. Of options that tutti does not know, it
 /// passes the learning rate only, if they have one.

@@ -113,6 +113,28 @@ TEST(Diagnose, TellsALateRankFromRanksThatTimedOut) {
                               "Rank 1 entered the call only after that.\n"));
 }
 
+// The group stays usable after a MismatchError.
+TEST(Diagnose, AFailureThatTheProgramCaughtDoesNotHideALaterHang) {
+  const Call caught{.number = 1, .state = EntryState::failed};
+  const Call pending{.number = 3, .state = EntryState::started};
+  const auto waiting = rank_with(0, {{0}, caught, {2}, pending});
+  const auto absent = rank_with(1, {{0}, caught, {2}});
+  EXPECT_FALSE(flight::has_failed_call(waiting));
+  EXPECT_FALSE(flight::has_failed_call(absent));
+  EXPECT_TRUE(flight::has_failed_call(rank_with(1, {{0}, caught})));
+  const auto text = flight::diagnose({waiting, absent, rank_with(2, {{0}, caught, {2}, pending})}, 14 * second);
+  EXPECT_THAT(text, AllOf(HasSubstr("Ranks 0 and 2 are in barrier() (operation 3 of job) for 10.0 s.\n"),
+                          HasSubstr("Rank 1 did not enter the call.\n"), Not(HasSubstr("failed"))));
+}
+
+// Calls in flight together: one completed before the failure.
+TEST(Diagnose, ACallThatWasMadeBeforeAFailureDoesNotHideIt) {
+  auto record = rank_with(0, {{0}, {.number = 1, .state = EntryState::failed}, {2}});
+  record.operations[1].ended = 5 * second;
+  EXPECT_TRUE(flight::has_failed_call(record));
+  EXPECT_THAT(flight::diagnose({record}, 14 * second), HasSubstr("Rank 0 failed in barrier() (operation 1 of job)"));
+}
+
 TEST(Diagnose, ReportsTheFirstMismatch) {
   const Call other{.number = 1, .text = "broadcast()"};
   const auto text = flight::diagnose(
@@ -120,6 +142,19 @@ TEST(Diagnose, ReportsTheFirstMismatch) {
   EXPECT_THAT(
       text,
       HasSubstr("First difference: operation 1 of job is barrier() on ranks 0 and 2 and broadcast() on rank 1.\n"));
+}
+
+// A program makes a second group of all ranks, uses it and destroys it.
+TEST(Diagnose, TellsTwoGroupsOfAllRanksApart) {
+  std::vector<RankRecord> records{rank_with(0, {{0}, {1, EntryState::started}}), rank_with(1, {{0}}),
+                                  rank_with(2, {{0}})};
+  for (int rank = 0; rank < 3; ++rank) {
+    const Call sum{.number = 0, .text = "all_reduce()", .communicator = "job#2"};
+    records.push_back(rank_with(rank, {sum}, /*running=*/false));
+  }
+  const auto text = flight::diagnose(records, 9 * second);
+  EXPECT_THAT(text, AllOf(HasSubstr("3 ranks; all processes run.\n"),
+                          HasSubstr("Ranks 1 and 2 did not enter the call."), Not(HasSubstr("First difference"))));
 }
 
 TEST(Diagnose, ReportsCallSites) {

@@ -6,6 +6,7 @@
 // - differs: rank 1 calls broadcast_object
 // - throws: rank 1 throws, and exits when rank 0 has exited
 // - refuses: every rank throws
+// - again: every rank connects a second time and calls broadcast_object there
 // The second argument, if any, is the file of the store over which the ranks connect.
 #include <unistd.h>
 
@@ -45,6 +46,7 @@ int main(int argc, char** argv) {
       std::cout << "is elsewhere" << std::endl;
       ::pause();
     }
+    if (mode == "again") connect((std::string(argv[2]) + "-2").c_str()).broadcast_object("text");
     if (mode == "refuses") throw tutti::UsageError("a wrong option");
     if (mode == "throws") {
       rank_0 = std::stoi(communicator.broadcast_object(std::to_string(::getpid())));

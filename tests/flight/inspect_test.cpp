@@ -95,6 +95,17 @@ TEST(Inspect, RanksConnectedOverAStoreAreRecordedToo) {
   std::filesystem::remove_all(folder_in(finished.err));
 }
 
+TEST(Inspect, ASecondGroupOfAllRanksHasItsOwnOperations) {
+  const TemporaryFolder folder;
+  auto command = ranks(2, "again");
+  command.push_back(folder.path() / "store");
+  TuttiProcess job(command, {.variables = {"TUTTI_FLIGHT_RECORDS=" + folder.path().string()}});
+  const auto finished = job.wait();
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_THAT(inspect({.folders = {folder.path()}, .last_operations = 9}),
+              AllOf(HasSubstr("broadcast_object(root 0) (operation 0 of job#2, "), Not(HasSubstr("First difference"))));
+}
+
 TEST(Inspect, ARunningJobShowsTheAbsentRank) {
   const TemporaryFolder folder;
   TuttiProcess job(ranks(3, "elsewhere"),

@@ -137,6 +137,7 @@ TEST(Recorder, ASecondConnectionOfAProcessHasItsOwnFile) {
   EXPECT_TRUE(std::filesystem::exists(folder.path() / "rank_0.flight"));
   EXPECT_TRUE(std::filesystem::exists(folder.path() / "rank_0-2.flight"));
   EXPECT_TRUE(flight::read_record(folder.path() / "rank_0.flight").operations.empty());
+  EXPECT_EQ(flight::read_record(folder.path() / "rank_0-2.flight").operations.at(0).communicator, "job#2");
 
   // The record of an ended process is replaced.
   first.reset();
@@ -195,6 +196,14 @@ TEST(CallText, OfARecordAndOfAMessage) {
 
 TEST(Recorder, AFolderThatCannotBeMadeIsAnError) {
   EXPECT_THROW(Recorder::create("/proc/no/such/folder", {}), std::system_error);
+}
+
+TEST(Recorder, ARecordThatIsBeingMadeIsPassedOver) {
+  const TemporaryFolder folder;
+  const auto recorder = Recorder::create(folder.path(), {.rank = 1, .world_size = 3});
+  std::ofstream(folder.path() / "rank_0.flight").flush();
+  std::ofstream(folder.path() / "rank_2.flight") << std::string(flight::record_bytes(1), '\0');
+  EXPECT_EQ(only_record(folder).rank, 1);
 }
 
 TEST(Recorder, DamagedFilesAreRefused) {

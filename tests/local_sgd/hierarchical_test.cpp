@@ -107,23 +107,51 @@ TEST(Hierarchical, SupportsNodesOfDifferentSizes) {
   on_unequal_nodes(compare_with_by_hand);
 }
 
+std::string error_of(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const UsageError&) {
+    return "UsageError";
+  } catch (const MismatchError&) {
+    return "MismatchError";
+  } catch (const TimeoutError&) {
+    return "TimeoutError";
+  } catch (const PeerError&) {
+    return "PeerError";
+  }
+  return "none";
+}
+
 TEST(Hierarchical, AnErrorBetweenNodesReachesRanksOutsideThatExchange) {
   on_unequal_nodes([](const Communicator& communicator) {
     LocalRun run(communicator, {.updates = {.local_steps = 2, .node_sync_steps = 1}});
     run.step(0);
-    std::string kind = "none";
-    try {
-      run.step(0);
-    } catch (const UsageError&) {
-      kind = "UsageError";
-    } catch (const TimeoutError&) {
-      kind = "TimeoutError";
-    } catch (const PeerError&) {
-      kind = "PeerError";
-    }
-    EXPECT_EQ(kind, communicator.rank() == 1 ? "PeerError" : "UsageError");
+    EXPECT_EQ(error_of([&] { run.step(0); }), communicator.rank() == 1 ? "PeerError" : "UsageError");
     communicator.barrier().wait();  // no rank destroys its algorithm before all have the error
   });
+}
+
+// Rank 2 has no momentum: in an average inside its node, or at the end of a round.
+TEST(Hierarchical, AMismatchInsideANodeReachesTheRanksOfOtherNodes) {
+  for (const int mismatched : {1, 2}) {
+    on_thread_nodes(4, 2, [mismatched](const Communicator& communicator) {
+      const StateSync averaged{.momentum = MomentumRule::average};
+      LocalRun run(communicator,
+                   {.updates = {.local_steps = 2, .node_sync_steps = 1, .state_sync = averaged}, .momentum = 0.9});
+      const auto train = [&] {
+        for (int step = 1; step <= 2; ++step) {
+          if (run.rank != 2 || step != mismatched) {
+            run.step();
+          } else {
+            run.optimizer->state().clear();
+            run.algorithm->step();
+          }
+        }
+      };
+      EXPECT_EQ(error_of(train), communicator.topology().node_rank == 1 ? "MismatchError" : "PeerError");
+      communicator.barrier().wait();  // no rank destroys its algorithm before all have the error
+    });
+  }
 }
 
 TEST(Hierarchical, WorksWithEveryMethodAndWireFormat) {

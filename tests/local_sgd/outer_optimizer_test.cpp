@@ -77,18 +77,29 @@ void set_rate(LocalRun& run, double rate) {
   for (auto& group : run.optimizer->param_groups()) group.options().set_lr(rate);
 }
 
-TEST(SlowMo, RefusesALearningRateOfZeroAtTheEndOfARound) {
-  run_thread_ranks(2, [](const Communicator& communicator) {
-    LocalRun run(communicator, {.updates = {.local_steps = 2, .outer_optimizer = OuterOptimizer::slowmo}});
-    set_rate(run, 0);
-    run.step();
-    EXPECT_THROW(run.step(), UsageError);
-    EXPECT_THROW(run.finish(), UsageError);
-    // The refusal changed nothing: with a positive learning rate, training continues.
-    set_rate(run, 0.1);
-    run.finish();
-    EXPECT_TRUE(same_on_all_ranks(communicator, run.values()));
-  });
+// Ranks may have skipped different steps, so a schedule may have reached 0 on some ranks only.
+TEST(SlowMo, RefusesARateOfZeroOfRankZeroOnAllRanks) {
+  for (const int node_sync_steps : {0, 1}) {
+    const LocalSgdAlgorithmOptions options{
+        .local_steps = 2, .outer_optimizer = OuterOptimizer::slowmo, .node_sync_steps = node_sync_steps};
+    const auto with_rate_zero = [&](bool on_rank_zero, const std::function<void(LocalRun&)>& body) {
+      const auto ranks = [&](const Communicator& communicator) {
+        LocalRun run(communicator, {.updates = options});
+        set_rate(run, (communicator.rank() == 0) == on_rank_zero ? 0 : 0.1);
+        run.step();
+        body(run);
+        EXPECT_EQ(same_on_all_ranks(communicator, run.values()), !on_rank_zero);
+      };
+      run_thread_ranks(4, ranks, {.timeout = std::chrono::seconds(30)}, 2);
+    };
+    with_rate_zero(true, [](LocalRun& run) {
+      EXPECT_THROW(run.step(), UsageError);
+      EXPECT_THROW(run.finish(), UsageError);
+    });
+    with_rate_zero(true, [](LocalRun& run) { EXPECT_THROW(run.finish(), UsageError); });
+    with_rate_zero(false, [](LocalRun& run) { run.step(); });
+    with_rate_zero(false, [](LocalRun& run) { run.finish(); });
+  }
 }
 
 // A schedule sets the rate of the next step before LocalSGD counts the step. gamma is the rate of the step before.

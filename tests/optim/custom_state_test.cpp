@@ -226,6 +226,37 @@ TEST(CustomOptimizerState, AStateThatTheFirstStepCreatesIsRestored) {
   load_optimizer_state(loaded, one_name, empty);
 }
 
+TEST(CustomOptimizerState, AStateFromBeforeTheFirstStepIsSavedAgain) {
+  const test::OneRank one;
+  Optimizer optimizer = one.with(std::make_shared<test::Lazy>(std::vector<at::Tensor>{one.weight}));
+  const StateDict empty = copy_to_cpu(optimizer.state_dict());
+  one.backward();
+  optimizer.step();
+  optimizer.load_state_dict(empty);
+  EXPECT_NO_THROW(optimizer.state_dict());
+}
+
+struct WithoutRate : torch::optim::OptimizerCloneableOptions<WithoutRate> {};
+
+class Rateless : public optim::Optimizer {
+ public:
+  explicit Rateless(const std::vector<at::Tensor>& values) : Optimizer(values, std::make_unique<WithoutRate>()) {}
+  at::Tensor step(LossClosure) override {
+    const at::NoGradGuard no_grad;
+    for (const at::Tensor& parameter : param_groups()[0].params()) parameter.sub_(parameter.grad());
+    return {};
+  }
+};
+
+TEST(CustomOptimizer, WithoutALearningRateSteps) {
+  const test::OneRank one;
+  Optimizer optimizer = one.with(std::make_shared<Rateless>(std::vector<at::Tensor>{one.weight}));
+  one.backward();
+  optimizer.step();
+  EXPECT_TRUE(one.weight.equal(-at::ones({2})));
+  EXPECT_TRUE(optimizer.last_step_rates().empty());
+}
+
 TEST(CustomOptimizerState, ALoadThatKeepsStateIsRefused) {
   const auto value = at::ones({2}).requires_grad_();
   test::Lazy fresh({value}), stepped({value});

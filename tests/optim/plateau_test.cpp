@@ -101,6 +101,27 @@ TEST(ReduceLROnPlateauState, Resumes) {
   }
 }
 
+TEST(ReduceLROnPlateauState, KeepsARateThatWasSetByHand) {
+  const OneRank rank;
+  Optimizer optimizer = rank.sgd();
+  ReduceLROnPlateau plateau(optimizer);
+  plateau.step(1.0);
+  optimizer.set_learning_rate(0.25);
+  plateau.load_state_dict(plateau.state_dict());
+  EXPECT_EQ(optimizer.learning_rate(), 0.25);
+  EXPECT_EQ(plateau.last_rates(), (Rates{0.25}));
+}
+
+TEST(ReduceLROnPlateauState, ContainsAGroupThatWasAddedAfterTheLastMetric) {
+  const OneRank rank;
+  Optimizer optimizer = rank.sgd();
+  ReduceLROnPlateau plateau(optimizer);
+  optimizer.inner().add_param_group(
+      {std::vector<at::Tensor>{at::zeros({1})}, std::make_unique<torch::optim::SGDOptions>(10.0)});
+  plateau.load_state_dict(plateau.state_dict());
+  EXPECT_EQ(plateau.last_rates(), (Rates{1.0, 10.0}));
+}
+
 TEST(ReduceLROnPlateauState, HasPyTorchsNames) {
   const OneRank rank;
   const StateDict state = ReduceLROnPlateau(rank.sgd()).state_dict();

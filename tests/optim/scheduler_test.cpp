@@ -216,6 +216,25 @@ TEST(SchedulerState, WithinAWindowKeepsTheRateOfTheWindow) {
   EXPECT_EQ(fresh.learning_rate(), 1.0);
 }
 
+TEST(SchedulerState, FitsAnOptimizerToWhichTheSavedGroupsWereAdded) {
+  const auto add_group = [](Optimizer& optimizer) {
+    optimizer.inner().add_param_group(
+        {std::vector<at::Tensor>{at::zeros({1})}, std::make_unique<torch::optim::SGDOptions>(10.0)});
+  };
+  const OneRank rank;
+  Optimizer optimizer = rank.sgd();
+  Scheduler scheduler(optimizer, linear_with_warmup(0, 4));
+  add_group(optimizer);
+  scheduler.step();
+  const OneRank restarted;
+  Optimizer fresh = restarted.sgd();
+  Scheduler resumed(fresh, linear_with_warmup(0, 4));
+  EXPECT_THROW(resumed.load_state_dict(scheduler.state_dict()), CheckpointError);
+  add_group(fresh);
+  resumed.load_state_dict(scheduler.state_dict());
+  EXPECT_EQ(resumed.last_rates(), (Rates{0.75, 7.5}));
+}
+
 TEST(SchedulerState, AStateThatDoesNotFitIsRefusedAndChangesNothing) {
   const OneRank rank;
   Optimizer optimizer = rank.sgd({2.0});

@@ -72,7 +72,7 @@ class Optimizer final : public Stateful {
     return std::as_const(*optimizer_).param_groups();
   }
   /// The learning rates of all parameter groups in the last step at the end of a window, also if it was skipped; empty
-  /// before the first one.
+  /// before the first one, and for an optimizer without a learning rate.
   const std::vector<double>& last_step_rates() const { return state_->step_rates; }
   /// The learning rate of the first parameter group; Scheduler::last_rates() returns those of all groups.
   double learning_rate() const;
@@ -110,7 +110,8 @@ class Optimizer final : public Stateful {
     std::vector<Listed> listed{};        // the parameters of all groups, when they were listed last
     bool repeats = false;                // a parameter is listed twice
     bool skipped = false;
-    bool has_stepped = false;  // since the construction
+    bool has_stepped = false;  // since the construction or the last load_state_dict()
+    bool has_rates = true;     // the options have a learning rate
     std::string not_fused_reason{};
     std::vector<double> step_rates{};  // the learning rates of the last step
   };

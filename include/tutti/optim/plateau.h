@@ -61,7 +61,8 @@ class ReduceLROnPlateau final : public Stateful {
   /// Whether bad metrics do not count because of a recent reduction.
   bool in_cooldown() const { return state_->cooldown_counter > 0; }
 
-  /// Names as in PyTorch: best, num_bad_epochs, cooldown_counter, last_epoch, _last_lr, mode.
+  /// Names as in PyTorch: best, num_bad_epochs, cooldown_counter, last_epoch, _last_lr, mode. _last_lr are the
+  /// optimizer's present rates.
   StateDict state_dict() const override;
   /// Also sets the optimizer's learning rates.
   void load_state_dict(const StateDict& state) override;

@@ -5,7 +5,8 @@
 //
 // All methods except plain fp32 averaging exchange differences from an anchor, a copy of the model that is equal on all
 // ranks. After finish(), and after every round without streaming, parameters have equal bits on all ranks. Every rank
-// must call step() and finish() equally often; otherwise all ranks throw MismatchError.
+// must call step() and finish() equally often; otherwise all ranks throw MismatchError. With node_sync_steps, ranks
+// outside the exchange that differs throw PeerError.
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -57,9 +58,10 @@ class LocalSgdAlgorithm final : public Stateful {
   /// `rates`: the learning rate of each parameter group in that step, for SlowMo; empty: the optimizer's present ones.
   /// SlowMo uses those of rank 0's last step in the round.
   ///
-  /// Throws UsageError if the weights of all ranks are 0, a learning rate that SlowMo divides by is 0, or a parameter
-  /// was replaced. Throws PeerError, TimeoutError and MismatchError, also for an exchange that failed in the
-  /// background; after one of these, every later call throws it again.
+  /// Throws UsageError for a weight that is negative or not finite, and if a parameter was replaced. Throws UsageError
+  /// on all ranks if the weights of all ranks are 0 or a learning rate of rank 0 that SlowMo divides by is 0. Throws
+  /// PeerError, TimeoutError and MismatchError. After an error of an exchange, also of one in the background, every
+  /// later call throws it again.
   void step(double weight = 1, const std::vector<double>& rates = {});
 
   /// Averages all local progress, on every rank. Afterwards all ranks hold the same model, and the next step() begins a
