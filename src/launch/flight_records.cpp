@@ -41,16 +41,18 @@ FlightRecords::FlightRecords(const std::string& job) {
   }
 }
 
-std::vector<flight::RankRecord> FlightRecords::records() const {
+std::vector<flight::RankRecord> FlightRecords::records(int attempt) const {
   if (folder_.empty() || !holds_records(folder_)) return {};
-  return flight::read_records({folder_});
+  auto records = flight::read_records({folder_});
+  std::erase_if(records, [&](const flight::RankRecord& record) { return record.restart != attempt; });
+  return records;
 }
 
-std::set<int> FlightRecords::ranks_with_failed_calls() {
+std::set<int> FlightRecords::ranks_with_failed_calls(int attempt) {
   if (job_folder_ && holds_records(folder_)) job_folder_->keep();
   std::set<int> ranks;
   try {
-    for (const auto& record : records()) {
+    for (const auto& record : records(attempt)) {
       const auto has_failed = [](const auto& operation) { return operation.state == flight::EntryState::failed; };
       if (std::ranges::any_of(record.operations, has_failed)) ranks.insert(record.rank);
     }
@@ -60,7 +62,7 @@ std::set<int> FlightRecords::ranks_with_failed_calls() {
   return ranks;
 }
 
-std::string FlightRecords::describe_failure() const {
+std::string FlightRecords::describe_failure(int attempt) const {
   std::string text = "tutti: last operations of the ranks (details: `tutti inspect " + folder_.string() + "`):\n";
   try {
     const auto has_open_call = [](const flight::RankRecord& record) {
@@ -68,7 +70,7 @@ std::string FlightRecords::describe_failure() const {
         return operation.state == flight::EntryState::failed || operation.in_flight();
       });
     };
-    if (std::ranges::none_of(records(), has_open_call)) return "";
+    if (std::ranges::none_of(records(attempt), has_open_call)) return "";
     std::istringstream lines(inspect({.folders = {folder_}}));
     for (std::string line; std::getline(lines, line);) text += "    " + line + '\n';
   } catch (const UsageError& error) {

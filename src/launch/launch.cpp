@@ -139,9 +139,9 @@ AttemptEnd Attempts::run_one() {
   };
   const auto result = Supervisor(ranks, signals_, {&out_, &err_}, options_.grace, on_exit).run();
   const bool failed = result.first_failed != nullptr;
-  auto failure = failed ? find_failure(result, 1, records_->ranks_with_failed_calls()) : JobFailure{};
+  auto failure = failed ? find_failure(result, 1, records_->ranks_with_failed_calls(attempt_)) : JobFailure{};
   if (options_.num_nodes == 1) failure.named_elsewhere.clear();  // a line of the program that only looks like an error
-  const std::string records = failed ? records_->describe_failure() : "";
+  const std::string records = failed ? records_->describe_failure(attempt_) : "";
   const bool has_restarts = attempt_ < options_.max_restarts && !options_.restart_count;
   if (has_restarts && may_restart(result, failure, signals_)) {
     err_.append(records + describe_restart(failure, attempt_ + 1, options_.max_restarts));
