@@ -134,10 +134,11 @@ AttemptEnd Attempts::run_one() {
   std::unique_ptr<coordinator::Server> coordinator;
   std::deque<RankProcess> ranks;
   const bool started = start_ranks(ranks, coordinator);
-  const auto on_exit = [&](int rank) {
-    if (coordinator) coordinator->process_exited(rank);
+  const auto on_exit = [&](const RankProcess& rank) {
+    if (coordinator) coordinator->process_exited(rank.rank());
   };
-  const auto result = Supervisor(ranks, signals_, {&out_, &err_}, options_.grace, on_exit).run();
+  const ShutdownPolicy policy(options_.grace);
+  const auto result = Supervisor(ranks, signals_, {&out_, &err_}, policy, {.on_exit = on_exit}).run();
   const bool failed = result.first_failed != nullptr;
   auto failure = failed ? find_failure(result, 1, records_->ranks_with_failed_calls(attempt_)) : JobFailure{};
   if (options_.num_nodes == 1) failure.named_elsewhere.clear();  // a line of the program that only looks like an error
