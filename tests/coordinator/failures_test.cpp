@@ -1,6 +1,7 @@
 // Processes that are killed or stopped, a coordinator that is stopped.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <functional>
 #include <future>
@@ -165,6 +166,33 @@ ClientOptions options_for(const std::string& port, int rank, int world_size) {
   auto options = client_options(static_cast<std::uint16_t>(std::stoi(port)), rank, world_size, secret());
   options.heartbeat_timeout = milliseconds(1000);
   return options;
+}
+
+void limit_descriptors(rlim_t soft, rlim_t hard) {
+  const rlimit limit{.rlim_cur = soft, .rlim_max = hard};
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) throw std::system_error(errno, std::generic_category(), "setrlimit");
+}
+
+TEST(CoordinatorFailures, ALowLimitOfDescriptorsIsRaisedForAllRanks) {
+  constexpr int ranks = 60;
+  Process server([](Process& self) {
+    limit_descriptors(40, 4096);
+    run_server(self, ranks, seconds(20));
+  });
+  const auto port = server.read_line();
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int rank = 0; rank < ranks; ++rank) {
+    clients.push_back(std::make_unique<Client>(options_for(port, rank, ranks), ClientEvents{}));
+  }
+  EXPECT_EQ(clients.back()->add("a", 1), 1);
+}
+
+TEST(CoordinatorFailures, ATooLowHardLimitOfDescriptorsIsNamed) {
+  Process server([](Process& self) {
+    limit_descriptors(40, 40);
+    run_server(self, 60, seconds(20));
+  });
+  EXPECT_THAT(server.read_line(), AllOf(HasSubstr("the coordinator of 60 ranks needs"), HasSubstr("may open 40")));
 }
 
 TEST(CoordinatorFailures, ACoordinatorThatIsStoppedEndsNothing) {
