@@ -105,14 +105,17 @@ class Server::Loop {
         job_->stalled(woke - next_judgement, woke);
         next_judgement = woke;
       }
-      // All that has come is read before anything is judged.
-      for (int round = 0; round < max_drain_rounds && poll(Milliseconds(0)); ++round) {
+      // All that has come by `now` is read before anything is judged. A stop after `now` is stalled() in the next round.
+      auto now = woke;
+      for (int round = 0; round < max_drain_rounds; ++round) {
+        now = current_time();
+        if (!poll(Milliseconds(0))) break;
       }
       take_exits();
-      if (current_time() >= next_judgement) {
-        job_->judge(current_time(), [this](int rank) { return acknowledges(rank); });
+      if (now >= next_judgement) {
+        job_->judge(now, [this](int rank) { return acknowledges(rank); });
         evict_pending();
-        next_judgement = current_time() + tick;
+        next_judgement = now + tick;
       }
       job_->send_events();
       finish_connections();
