@@ -212,6 +212,29 @@ TEST(CoordinatorFailures, ACoordinatorThatIsStoppedEndsNothing) {
   EXPECT_TRUE(told.locked([&] { return told.failed.empty() && told.lost.empty(); }));
 }
 
+// Rank 1's value is at the coordinator before the request of rank 0 and its cancel.
+TEST(CoordinatorFailures, AStoppedCoordinatorAnswersAGatherAfterItsTimeout) {
+  Process server([](Process& self) { run_server(self, 2, seconds(20)); });
+  const auto port = server.read_line();
+  Client first(options_for(port, 0, 2), {});
+  Client second(options_for(port, 1, 2), {});
+  server.stop();
+  EXPECT_THROW(second.all_gather("aborted", {0, 1}, "1", deadline, seconds(0), [] { return true; }), TimeoutError);
+  auto others = std::async(std::launch::async, [&] { return second.all_gather("topic", {0, 1}, "1", deadline); });
+  auto values = std::async(std::launch::async, [&] {
+    return first.all_gather("topic", {0, 1}, "0", milliseconds(1), deadline, [] { return false; });
+  });
+  EXPECT_EQ(values.wait_for(seconds(2)), std::future_status::timeout);
+  server.signal(SIGCONT);
+  try {
+    EXPECT_THAT(values.get(), ElementsAre("0", "1"));
+  } catch (const TimeoutError& error) {  // the coordinator read the bytes of rank 0 first
+    EXPECT_THAT(error.ranks(), ElementsAre(1));
+    first.all_gather("topic", {0, 1}, "0", deadline);
+  }
+  EXPECT_THAT(others.get(), ElementsAre("0", "1"));
+}
+
 // The coordinator runs again before the rank does.
 TEST(CoordinatorFailures, AMachineThatIsStoppedEndsNothing) {
   Process server([](Process& self) { run_server(self, 2, seconds(2)); });

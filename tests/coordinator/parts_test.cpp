@@ -208,6 +208,18 @@ TEST(Gathers, ARankThatTimedOutBetweenTwoRequestsOfAnotherIsNotMissing) {
   EXPECT_THAT(*gathers.cancel({.rank = 1, .tag = 2}), ElementsAre(2));
 }
 
+TEST(Gathers, AWithdrawnContributionIsMadeAgainOrMissing) {
+  Gathers gathers;
+  const std::vector<int> members{0, 1};
+  gathers.contribute({.rank = 0, .tag = 1}, "again", members, "a");
+  gathers.contribute({.rank = 0, .tag = 2}, "not again", members, "b");
+  gathers.withdraw(0);
+  EXPECT_FALSE(gathers.contribute({.rank = 0, .tag = 1}, "again", members, "a"));
+  EXPECT_TRUE(gathers.contribute({.rank = 1, .tag = 1}, "again", members, "c"));
+  EXPECT_FALSE(gathers.contribute({.rank = 1, .tag = 2}, "not again", members, "d"));
+  EXPECT_THAT(*gathers.cancel({.rank = 1, .tag = 2}), ElementsAre(0));
+}
+
 TEST(Gathers, AnEarlierRequestCancelsNothing) {
   Gathers gathers;
   for (const std::uint64_t tag : {1U, 2U}) gathers.contribute({.rank = 0, .tag = tag}, "t", {0, 1}, "a");

@@ -18,6 +18,7 @@
 #include "flight/wait_state_text.h"
 #include "support/socket_bytes.h"
 #include "told.h"
+#include "tutti/core/error.h"
 
 namespace tutti::coordinator::reconnect_test {
 namespace {
@@ -25,6 +26,7 @@ namespace {
 using test::client_options;
 using test::deadline;
 using test::milliseconds;
+using test::seconds;
 using test::secret;
 using test::server_options;
 using test::Told;
@@ -171,6 +173,28 @@ TEST(CoordinatorReconnect, ARankThatLeavesWhileItConnectsAgainHasNotFailed) {
   leaves.get();
   ASSERT_TRUE(told.wait_until([&] { return !told.left.empty() || !told.failed.empty(); }));
   EXPECT_TRUE(told.locked([&] { return told.failed.empty(); }));
+}
+
+TEST(CoordinatorReconnect, ARequestThatTimesOutWhileTheConnectionIsBrokenIsCancelled) {
+  Server server(server_options(2));
+  Router router(server.port());
+  Client client(client_options(router.port(), 0, 2), {});
+  Client other(client_options(server, 1, 2), {});
+  auto gathers = std::async(std::launch::async, [&] {
+    client.all_gather("topic", {0, 1}, "0", milliseconds(500), deadline);
+  });
+  router.hold(true);
+  router.disturb();
+  while (!router.has_waiting_connection()) std::this_thread::yield();
+  EXPECT_EQ(gathers.wait_for(seconds(1)), std::future_status::timeout) << "only the coordinator knows who is missing";
+  router.hold(false);
+  try {
+    gathers.get();
+    ADD_FAILURE();
+  } catch (const TimeoutError& error) {
+    EXPECT_THAT(error.ranks(), ElementsAre(1));
+  }
+  EXPECT_THROW(other.all_gather("topic", {0, 1}, "1", milliseconds(1)), TimeoutError) << "rank 0 waits no longer";
 }
 
 TEST(CoordinatorReconnect, ABlockedStateIsStatedAgainAfterABreak) {

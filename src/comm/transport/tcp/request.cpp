@@ -39,7 +39,8 @@ std::exception_ptr Request::failure_of(const Outcome& outcome) const {
       return nullptr;
     case Outcome::Kind::timed_out:
       return std::make_exception_ptr(TimeoutError(
-          description + ": " + (is_send ? name + " did not accept the message" : "no message from " + (from_any ? "any rank" : name)) +
+          description + ": " +
+              (is_send ? name + " did not accept the message" : "no message from " + (from_any ? "any rank" : name)) +
               " within " + describe_duration(timeout),
           peers));
     case Outcome::Kind::closed:
