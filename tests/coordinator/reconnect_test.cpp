@@ -14,8 +14,10 @@
 #include <vector>
 
 #include "coordinator/client.h"
+#include "coordinator/clock.h"
 #include "core/socket.h"
 #include "flight/wait_state_text.h"
+#include "processes.h"
 #include "support/socket_bytes.h"
 #include "told.h"
 #include "tutti/core/error.h"
@@ -26,11 +28,13 @@ namespace {
 using test::client_options;
 using test::deadline;
 using test::milliseconds;
+using test::Process;
 using test::seconds;
 using test::secret;
 using test::server_options;
 using test::Told;
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 // Forwards a connection until it is told to break or to hold it.
 class Router {
@@ -195,6 +199,39 @@ TEST(CoordinatorReconnect, ARequestThatTimesOutWhileTheConnectionIsBrokenIsCance
     EXPECT_THAT(error.ranks(), ElementsAre(1));
   }
   EXPECT_THROW(other.all_gather("topic", {0, 1}, "1", milliseconds(1)), TimeoutError) << "rank 0 waits no longer";
+}
+
+// A proxy accepts connections while no coordinator listens behind it.
+TEST(CoordinatorReconnect, AProxyThatClosesConnectionsAtFirstRefusesNoRank) {
+  auto options = server_options(1);
+  set_nonblocking(options.listening);
+  const auto port = static_cast<std::uint16_t>(local_address_of(options.listening.get()).port);
+  auto sum = std::async(std::launch::async, [&] { return Client(client_options(port, 0, 1), {}).add("a", 1); });
+  for (const auto end = current_time() + milliseconds(500); current_time() < end; std::this_thread::yield()) {
+    try_accept(options.listening);
+  }
+  Server server(std::move(options));
+  EXPECT_EQ(sum.get(), 1);
+}
+
+// Its kernel accepts the next connection and acknowledges the hello.
+TEST(CoordinatorReconnect, ACoordinatorThatIsStoppedWhileTheConnectionBreaksIsLost) {
+  Process process([](Process& self) {
+    auto options = server_options(1);
+    options.linger = milliseconds(0);
+    Server server(std::move(options));
+    self.write_line(std::to_string(server.port()));
+    self.read_line();
+  });
+  Router router(static_cast<std::uint16_t>(std::stoi(process.read_line())));
+  Told told;
+  auto options = client_options(router.port(), 0, 1);
+  options.heartbeat_timeout = options.response_timeout = milliseconds(500);
+  Client client(options, told.events());
+  process.stop();
+  router.disturb();
+  ASSERT_TRUE(told.wait_until([&] { return !told.lost.empty(); }));
+  EXPECT_THAT(told.lost, ElementsAre(HasSubstr("has not answered for 500 ms")));
 }
 
 TEST(CoordinatorReconnect, ABlockedStateIsStatedAgainAfterABreak) {
