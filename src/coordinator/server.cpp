@@ -105,7 +105,8 @@ class Server::Loop {
         job_->stalled(woke - next_judgement, woke);
         next_judgement = woke;
       }
-      // All that has come by `now` is read before anything is judged. A stop after `now` is stalled() in the next round.
+      // All that has come by `now` is read before anything is judged. A stop after `now` is stalled() in the next
+      // round.
       auto now = woke;
       for (int round = 0; round < max_drain_rounds; ++round) {
         now = current_time();
@@ -240,12 +241,18 @@ class Server::Loop {
     return job;
   }
 
-  // A rank's program may be several processes, one after the other: each is a job of its own.
+  // A rank's program may be several processes, one after the other: each is a job of its own. A process that continues
+  // after the verdict that ended its job does not join the next one.
   void on_hello(Connection& connection, const Hello& hello) {
     const auto& members = job_->membership();
     const bool has_ended = members.has_finished() && !is_last_job_;
-    if (members.has_begun() ? has_ended : !job_->is_contradictory()) job_ = new_job(hello);
-    const auto result = job_->hello(hello, current_time());
+    const bool is_former = former_keys_.contains(hello.key);
+    const bool may_begin = members.has_begun() ? has_ended : !job_->is_contradictory();
+    if (may_begin && !is_former && !members.keys().contains(hello.key)) {
+      if (members.has_begun()) former_keys_ = members.keys();
+      job_ = new_job(hello);
+    }
+    const auto result = is_former ? Membership::failed_before(hello.member) : job_->hello(hello, current_time());
     std::erase(pending_, connection.stream.socket().get());
     const bool is_member =
         result.verdict == Membership::Verdict::accepted || result.verdict == Membership::Verdict::resumed;
@@ -352,6 +359,7 @@ class Server::Loop {
   Time accept_after_{};
   bool has_paused_ = false;
   std::set<int> ended_processes_;  // ranks whose processes have ended
+  std::set<Nonce> former_keys_;    // of the members of the job before this one
   std::unique_ptr<JobState> job_;
   std::atomic<bool> is_last_job_ = false;
 

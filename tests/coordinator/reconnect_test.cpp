@@ -234,6 +234,26 @@ TEST(CoordinatorReconnect, ACoordinatorThatIsStoppedWhileTheConnectionBreaksIsLo
   EXPECT_THAT(told.lost, ElementsAre(HasSubstr("has not answered for 500 ms")));
 }
 
+// A router loses all connections of the job, and its clients come again after the verdict.
+TEST(CoordinatorReconnect, RanksWhoseJobHasEndedJoinNoOtherJob) {
+  Server server(server_options(2));
+  Router router(server.port());
+  Told first_told;
+  Told second_told;
+  Client first(client_options(router.port(), 0, 2), first_told.events());
+  Client second(client_options(router.port(), 1, 2), second_told.events());
+  router.hold(true);
+  router.reset();
+  while (!server.has_finished()) std::this_thread::yield();
+  Client next(client_options(server, 0, 2), {});
+  router.hold(false);
+  for (auto* told : {&first_told, &second_told}) {
+    ASSERT_TRUE(told->wait_until([&] { return !told->lost.empty(); }));
+    EXPECT_THAT(told->lost, ElementsAre(HasSubstr("has failed, and the job has acted upon it")));
+  }
+  EXPECT_EQ(next.num_keys(), 0);
+}
+
 TEST(CoordinatorReconnect, ABlockedStateIsStatedAgainAfterABreak) {
   auto options = server_options(2, secret());
   options.deadlock_timeout = milliseconds(1);
