@@ -115,7 +115,7 @@ class Attempts {
 
  private:
   AttemptEnd run_one();
-  MasterSocket reserve_master_port();
+  BoundSocket reserve_master_port();
   /// Starts the coordinator on node 0, and the ranks. Returns false if a signal came before all were started.
   bool start_ranks(std::deque<RankProcess>& ranks, std::unique_ptr<coordinator::Server>& coordinator);
 
@@ -154,7 +154,7 @@ AttemptEnd Attempts::run_one() {
 }
 
 bool Attempts::start_ranks(std::deque<RankProcess>& ranks, std::unique_ptr<coordinator::Server>& coordinator) {
-  MasterSocket master;
+  BoundSocket master;
   if (options_.node_rank == 0) master = reserve_master_port();
   JobVariables job;
   job.master_port = options_.node_rank == 0 ? master.port : *options_.master_port;
@@ -200,7 +200,7 @@ bool Attempts::start_ranks(std::deque<RankProcess>& ranks, std::unique_ptr<coord
 }
 
 /// After a restart, waits up to 10 s for the port of a killed program to become free.
-MasterSocket Attempts::reserve_master_port() {
+BoundSocket Attempts::reserve_master_port() {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(attempt_ == 0 ? 0 : 10);
   while (true) {
     try {
