@@ -138,12 +138,17 @@ RankProcess::RankProcess(int rank, const RankCommand& command, RankOutput output
   check(::posix_spawn(&pid_, command.guard.c_str(), actions.get(), attributes.get(), pointers_to(words).data(),
                       pointers_to(environment).data()),
         "cannot start a rank");
-  exit_event_.emplace(pid_);
+  try {
+    exit_event_.emplace(pid_);
+  } catch (...) {
+    end_group();
+    throw;
+  }
   output_.add_stream(std::move(out_pipe.read_end), out);
   output_.add_stream(std::move(err_pipe.read_end), err);
 }
 
-RankProcess::~RankProcess() {
+void RankProcess::end_group() const {
   signal_group(SIGKILL);
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }
