@@ -225,18 +225,7 @@ int launch(const LaunchOptions& options) {
 
   Sink out(STDOUT_FILENO);
   Sink err(STDERR_FILENO);
-  const auto flush = [&] {
-    out.flush();
-    err.flush();
-  };
-  try {
-    const int exit_code = Attempts(options, std::move(command), out, err).run();
-    flush();
-    return exit_code;
-  } catch (...) {
-    flush();  // the output of earlier attempts
-    throw;
-  }
+  return Attempts(options, std::move(command), out, err).run();
 }
 
 }  // namespace tutti

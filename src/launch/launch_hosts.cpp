@@ -216,10 +216,7 @@ int launch_on_hosts(const HostLaunchOptions& options) {
   require_descriptors(std::to_string(options.hosts.size()) + " hosts", static_cast<int>(options.hosts.size()));
   Sink out(STDOUT_FILENO);
   Sink err(STDERR_FILENO);
-  const int exit_code = HostJob(options, std::move(job), out, err).run();
-  out.flush();
-  err.flush();
-  return exit_code;
+  return HostJob(options, std::move(job), out, err).run();
 }
 
 }  // namespace tutti
