@@ -166,9 +166,9 @@ void JobState::cancel(const RequestId& request) {
   if (const auto missing = gathers_.cancel(request)) {
     return fail_request(request, RequestError::timed_out, *missing, describe_ranks(*missing));
   }
-  const auto keys = key_values_.forget(request);
-  if (keys.empty()) return;  // it is answered already
-  fail_request(request, RequestError::timed_out, {}, "key '" + keys.front() + "'");
+  const auto key = key_values_.forget(request);
+  if (!key) return;  // it is answered already
+  fail_request(request, RequestError::timed_out, {}, "key '" + *key + "'");
 }
 
 void JobState::answer_values(const KeyValues::Waiting& waiting) {
