@@ -318,7 +318,7 @@ TEST_F(LaunchHosts, RestartsWhenTheRanksOfAllHostsHaveEnded) {
   write_ssh(ssh_in_another_session);
   const auto saved = (folder_.path() / "saved-").string();
   const std::string script = "if [ $TORCHELASTIC_RESTART_COUNT = 1 ]; then [ -e " + saved + "0 ] && [ -e " + saved +
-                             "1 ]; exit; fi; [ $RANK -lt 2 ] || exit 3; trap 'sleep 1.2; touch " + saved +
+                             "1 ]; exit; fi; [ $RANK -lt 2 ] || exit 3; trap 'sleep 2; touch " + saved +
                              "$RANK; exit 1' TERM; " + wait_forever;
   const auto done = TuttiProcess(launch_script(script, {"--grace", "3", "--max-restarts", "1"})).wait();
   EXPECT_EQ(done.exit_code, 0) << done.err;
