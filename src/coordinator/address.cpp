@@ -1,17 +1,16 @@
 #include "coordinator/address.h"
 
-#include <string_view>
 #include <thread>
 
+#include "core/launchers.h"
 #include "core/socket.h"
 #include "tutti/core/error.h"
 
 namespace tutti::coordinator {
 
 std::optional<std::string> local_name(const std::string& host) {
-  constexpr std::string_view prefix = "local:";
-  if (!host.starts_with(prefix)) return std::nullopt;
-  return host.substr(prefix.size());
+  if (!host.starts_with(local_coordinator_scheme)) return std::nullopt;
+  return host.substr(local_coordinator_scheme.size());
 }
 
 Address::Address(const std::string& host, std::uint16_t port, Time deadline) : host_(host), port_(port) {

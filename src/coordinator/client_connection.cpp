@@ -19,8 +19,12 @@ constexpr auto not_yet_interval = Milliseconds(100);
 // A machine that is away answers no SYN; the kernel repeats it after 1, 3, 7 s.
 constexpr auto attempt_timeout = Milliseconds(3000);
 constexpr auto leave_timeout = Milliseconds(2000);
-// A coordinator that closes so many connections before its answer has another secret, or is no coordinator.
+// A coordinator that closes so many connections at once, before its answer, has another secret, or is no coordinator. A
+// proxy does the same while rank 0 starts. (A coordinator under load closes connections that have waited:
+// PendingLimit.)
 constexpr int max_closed_attempts = 5;
+constexpr auto closed_interval = Milliseconds(1000);
+constexpr auto closed_at_once_limit = Milliseconds(100);
 
 }  // namespace
 
@@ -73,7 +77,7 @@ void Client::Connection::run() {
       if (const auto now = current_time(); now >= next_tick_) {
         const bool was_late = now - std::exchange(last_tick, now) > 2 * interval_ + late_limit;
         tick_every(interval_);
-        on_tick(was_late);
+        on_tick(now, was_late);
       }
       send_frames();
     }
@@ -108,7 +112,6 @@ void Client::Connection::enter(State next) {
       break;
     case State::open:
       broken_stream_.reset();
-      closed_attempts_ = 0;
       has_been_open_ = true;
       address_.keep();
       break;
@@ -127,14 +130,17 @@ void Client::Connection::watch_stream() {
   if (stream_) poller_.watch(stream_->socket().get(), stream_->events());
 }
 
-void Client::Connection::on_tick(bool was_late) {
-  const auto now = current_time();
+void Client::Connection::on_tick(Time now, bool was_late) {
   if (has_been_open_ && state_ != State::open && now - broken_since_ >= options_.heartbeat_timeout) {
-    // A coordinator that is stopped accepts connections through its kernel and is not lost.
+    // A coordinator that is stopped accepts connections through its kernel.
     const bool is_stopped = state_ == State::greeting && !has_unacknowledged_bytes(stream_->socket());
     if (!is_stopped) {
       return end(Cause::unreachable, "the coordinator at " + address_.describe() + " cannot be reached for " +
                                          describe_duration(options_.heartbeat_timeout) + " (" + last_error_ + ")");
+    }
+    if (options_.response_timeout > Milliseconds(0)) {
+      if (!was_late) return end_as_stopped();
+      broken_since_ = now;
     }
   }
   if (state_ == State::waiting) return start_attempt();
@@ -158,8 +164,7 @@ bool Client::Connection::check_response(Time now, bool was_late) {
   if (was_late) last_heard_ = now;
   const auto unheard_for = now - last_heard_;
   if (unheard_for >= options_.response_timeout) {
-    end(Cause::stopped, "the coordinator's process at " + address_.describe() + " has not answered for " +
-                            describe_duration(options_.response_timeout));
+    end_as_stopped();
     return false;
   }
   constexpr int asks_per_timeout = 4;
@@ -167,6 +172,11 @@ bool Client::Connection::check_response(Time now, bool was_late) {
     requests_.post(MessageType::check, BodyWriter().texts({}));
   }
   return true;
+}
+
+void Client::Connection::end_as_stopped() {
+  end(Cause::stopped, "the coordinator's process at " + address_.describe() + " has not answered for " +
+                          describe_duration(options_.response_timeout));
 }
 
 void Client::Connection::start_attempt() {
@@ -182,6 +192,7 @@ void Client::Connection::start_attempt() {
 }
 
 void Client::Connection::on_connect_error(const std::system_error& error) {
+  closed_attempts_ = 0;
   fail_attempt(error.code().message());
   if (has_been_open_ && error.code().value() == ECONNREFUSED) {
     end(Cause::exited, "the coordinator's process has exited (" + address_.describe() + ")");
@@ -239,14 +250,18 @@ void Client::Connection::on_stream_end(Stream::State state) {
   if (state_ == State::open) return on_broken(why, current_time());
   const bool has_no_proof = state == Stream::State::unauthenticated;
   const bool is_answer = has_no_proof || state == Stream::State::damaged;
-  const bool is_final = is_answer || ++closed_attempts_ >= max_closed_attempts;
-  if (!is_final || has_been_open_) return fail_attempt(why);
+  const bool is_at_once = current_time() - attempt_began_ < closed_at_once_limit;
+  const bool is_final = is_answer || (is_at_once && ++closed_attempts_ >= max_closed_attempts);
+  if (!is_final || has_been_open_) {
+    fail_attempt(why);
+    if (is_at_once && !has_been_open_) tick_every(closed_interval);
+    return;
+  }
   refuse(has_no_proof ? why : why + ". Do both sides have the same secret, or none?");
 }
 
 void Client::Connection::on_broken(const std::string& why, Time since) {
   broken_since_ = since;
-  closed_attempts_ = 0;
   fail_attempt(why);
   start_attempt();
 }

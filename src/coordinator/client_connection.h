@@ -47,7 +47,7 @@ class Client::Connection {
   void tick_every(Milliseconds interval);
   void watch_stream();
 
-  void on_tick(bool was_late);
+  void on_tick(Time now, bool was_late);
   void start_attempt();
   void on_connected();
   void on_connect_error(const std::system_error& error);
@@ -63,6 +63,7 @@ class Client::Connection {
   void send_heartbeat();
   /// Returns false if the coordinator's process does not answer.
   bool check_response(Time now, bool was_late);
+  void end_as_stopped();
   bool continues();
   /// Returns false if the connection has broken meanwhile.
   bool leave();
@@ -83,7 +84,7 @@ class Client::Connection {
   FileDescriptor socket_;
   std::optional<Stream> stream_;
   std::optional<Stream> broken_stream_;  // open until the next connection stands: its FIN would mean an exit
-  int closed_attempts_ = 0;              // in a row that the coordinator closed before its answer
+  int closed_attempts_ = 0;              // in a row that the coordinator closed at once, before its answer
   Time attempt_began_{};
   Time broken_since_{};
   std::string last_error_;

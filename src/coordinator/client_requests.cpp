@@ -1,5 +1,6 @@
 #include "coordinator/client_requests.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/describe.h"
@@ -8,7 +9,16 @@
 namespace tutti::coordinator {
 namespace {
 
-constexpr auto cancel_timeout = Milliseconds(1000);  // for the names of the ranks that are missing
+constexpr auto abort_poll_interval = Milliseconds(500);
+
+/// The coordinator answers other requests at once.
+bool waits_for_ranks(MessageType type) {
+  return type == MessageType::get || type == MessageType::wait || type == MessageType::all_gather;
+}
+
+std::string cancel_frame(std::uint64_t tag) {
+  return BodyWriter().frame(MessageType::cancel, tag);
+}
 
 [[noreturn]] void throw_error(const std::string& what, const ErrorReply& error, Milliseconds timeout) {
   switch (error.error) {
@@ -26,21 +36,34 @@ constexpr auto cancel_timeout = Milliseconds(1000);  // for the names of the ran
 }  // namespace
 
 std::string ClientRequests::call(const std::string& what, MessageType type, const BodyWriter& body,
-                                 std::optional<Milliseconds> timeout) {
+                                 std::optional<Milliseconds> timeout, Milliseconds longer,
+                                 const std::function<bool()>& is_aborted) {
   if (body.size() > max_body_bytes) {
     throw UsageError(what + ": more than " + std::to_string(max_value_bytes) + " bytes");
   }
   std::unique_lock lock(mutex_);
   if (end_) throw_ended(what);
   const auto found = add(type, body, true);
-  const auto& request = found->second;
+  auto& request = found->second;
   const auto is_over = [&] { return request.is_answered || end_; };
+  // Returns false at `end`, and once the call is aborted.
+  const auto wait_until = [&](Time end) {
+    if (!is_aborted) return changed_.wait_until(lock, end, is_over);
+    for (;;) {
+      if (changed_.wait_until(lock, std::min(end, current_time() + abort_poll_interval), is_over)) return true;
+      lock.unlock();
+      const bool is_last = is_aborted() || current_time() >= end;
+      lock.lock();
+      if (is_last) return is_over();
+    }
+  };
   if (!timeout) {
     changed_.wait(lock, is_over);
-  } else if (!changed_.wait_for(lock, *timeout, is_over)) {
-    outgoing_ += BodyWriter().frame(MessageType::cancel, found->first);
+  } else if (const auto end = current_time() + *timeout; !wait_until(end) && waits_for_ranks(type)) {
+    request.is_cancelled = true;
+    outgoing_ += cancel_frame(found->first);
     wake_();
-    changed_.wait_for(lock, cancel_timeout, is_over);
+    wait_until(end + names_timeout + longer);
   }
   auto answered = std::move(found->second);
   requests_.erase(found);
@@ -84,7 +107,9 @@ void ClientRequests::begin_connection() {
   has_begun_ = true;
   outgoing_.clear();
   for (const auto& [tag, request] : requests_) {
-    if (!request.is_answered) outgoing_ += request.frame;
+    if (request.is_answered) continue;
+    outgoing_ += request.frame;
+    if (request.is_cancelled) outgoing_ += cancel_frame(tag);
   }
   outgoing_ += blocked_frame_;
   changed_.notify_all();

@@ -25,10 +25,15 @@ class ClientRequests {
 
   // Any thread.
 
+  /// A coordinator names what is missing after a timeout, unless it is silent for longer than this.
+  static constexpr Milliseconds names_timeout{1000};
+
   /// Sends a request and waits for the answer's body. Without a timeout it waits until the coordinator is lost.
-  /// `what` names the call in errors.
+  /// `what` names the call in errors. `longer` is added to names_timeout. Throws TimeoutError soon after `is_aborted`
+  /// returns true; it is called without a lock.
   std::string call(const std::string& what, MessageType type, const BodyWriter& body,
-                   std::optional<Milliseconds> timeout = std::nullopt);
+                   std::optional<Milliseconds> timeout = std::nullopt, Milliseconds longer = Milliseconds(0),
+                   const std::function<bool()>& is_aborted = nullptr);
   /// A request whose answer no caller waits for.
   void post(MessageType type, const BodyWriter& body);
   /// The rank's present statement about blocked calls, which is sent again after a break.
@@ -51,6 +56,7 @@ class ClientRequests {
     MessageType type{};
     std::string frame{};
     bool has_caller = true;
+    bool is_cancelled = false;
     bool is_answered = false;
     std::string reply{};
     std::optional<ErrorReply> error{};

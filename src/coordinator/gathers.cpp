@@ -42,6 +42,12 @@ std::optional<std::vector<int>> Gathers::cancel(const RequestId& request) {
   return std::nullopt;
 }
 
+void Gathers::withdraw(int rank) {
+  for (auto& [key, contributions] : gathers_) {
+    if (const auto found = contributions.find(rank); found != contributions.end()) found->second.is_waiting = false;
+  }
+}
+
 std::vector<RequestId> Gathers::end_with(int member) {
   std::vector<RequestId> ended;
   std::erase_if(gathers_, [&](const auto& gather) {

@@ -25,6 +25,8 @@ class Gathers {
   /// that have withdrawn their contributions are missing only if all others are there: they may contribute again. So a
   /// gather is remembered until it is complete or one of its members ends.
   std::optional<std::vector<int>> cancel(const RequestId& request);
+  /// Withdraws the rank's contributions. It has connected again, and makes those again whose values it still awaits.
+  void withdraw(int rank);
   /// Ends all gathers with this member, because it can contribute no more. Returns the waiting requests of the others.
   std::vector<RequestId> end_with(int member);
 

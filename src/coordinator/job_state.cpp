@@ -47,6 +47,7 @@ void JobState::welcome(const Hello& hello) {
   const int rank = hello.member.rank;
   auto& known = session(rank);
   key_values_.forget_rank(rank);  // the rank sends requests again that were not answered
+  gathers_.withdraw(rank);
   known.is_connected = true;
   known.events_sent = std::min<std::uint64_t>(hello.events_seen, events_.size());
   send_(rank, BodyWriter().put(static_cast<std::uint32_t>(membership_.interval().count())).frame(MessageType::welcome));
@@ -165,9 +166,9 @@ void JobState::cancel(const RequestId& request) {
   if (const auto missing = gathers_.cancel(request)) {
     return fail_request(request, RequestError::timed_out, *missing, describe_ranks(*missing));
   }
-  const auto keys = key_values_.forget(request);
-  if (keys.empty()) return;  // it is answered already
-  fail_request(request, RequestError::timed_out, {}, "key '" + keys.front() + "'");
+  const auto key = key_values_.forget(request);
+  if (!key) return;  // it is answered already
+  fail_request(request, RequestError::timed_out, {}, "key '" + *key + "'");
 }
 
 void JobState::answer_values(const KeyValues::Waiting& waiting) {

@@ -35,10 +35,9 @@ std::string KeyValues::compare_set(const std::string& key, const std::string& ex
   return desired;
 }
 
-std::vector<std::string> KeyValues::missing_keys(const std::vector<std::string>& keys) const {
-  std::vector<std::string> missing;
-  std::ranges::copy_if(keys, std::back_inserter(missing), [&](const auto& key) { return !values_.contains(key); });
-  return missing;
+const std::string* KeyValues::first_missing(const std::vector<std::string>& keys) const {
+  const auto found = std::ranges::find_if(keys, [&](const auto& key) { return !values_.contains(key); });
+  return found == keys.end() ? nullptr : &*found;
 }
 
 std::vector<std::string_view> KeyValues::values(const std::vector<std::string>& keys) const {
@@ -48,16 +47,14 @@ std::vector<std::string_view> KeyValues::values(const std::vector<std::string>& 
 }
 
 void KeyValues::wait(Waiting waiting) {
-  auto missing = missing_keys(waiting.keys).front();
+  auto missing = *first_missing(waiting.keys);
   waiting_.emplace(std::move(missing), std::move(waiting));
 }
 
-std::vector<std::string> KeyValues::forget(const RequestId& request) {
+std::optional<std::string> KeyValues::forget(const RequestId& request) {
   const auto found = std::ranges::find_if(waiting_, [&](const auto& entry) { return entry.second.request == request; });
-  if (found == waiting_.end()) return {};
-  auto missing = missing_keys(found->second.keys);
-  waiting_.erase(found);
-  return missing;
+  if (found == waiting_.end()) return std::nullopt;
+  return std::move(waiting_.extract(found).key());
 }
 
 void KeyValues::forget_rank(int rank) {

@@ -32,10 +32,9 @@ class KeyValues {
   /// Returns the value afterwards.
   std::string compare_set(const std::string& key, const std::string& expected, std::string desired);
   bool erase(const std::string& key) { return values_.erase(key) > 0; }
-  bool contains(const std::vector<std::string>& keys) const { return missing_keys(keys).empty(); }
+  bool contains(const std::vector<std::string>& keys) const { return first_missing(keys) == nullptr; }
   std::size_t size() const { return values_.size(); }
 
-  std::vector<std::string> missing_keys(const std::vector<std::string>& keys) const;
   /// All must exist.
   std::vector<std::string_view> values(const std::vector<std::string>& keys) const;
 
@@ -43,11 +42,14 @@ class KeyValues {
   void wait(Waiting waiting);
   /// The requests that wait no longer, because all their keys exist now.
   std::vector<Waiting> take_ready() { return std::exchange(ready_, {}); }
-  /// Returns the keys that the request waits for; empty if it does not wait.
-  std::vector<std::string> forget(const RequestId& request);
+  /// Returns a key that the request waits for; nullopt if it does not wait.
+  std::optional<std::string> forget(const RequestId& request);
   void forget_rank(int rank);
 
  private:
+  /// Null if all exist.
+  const std::string* first_missing(const std::vector<std::string>& keys) const;
+
   std::map<std::string, std::string> values_;
   std::multimap<std::string, Waiting> waiting_;  // by one missing key of each request
   std::vector<Waiting> ready_;

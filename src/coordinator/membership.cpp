@@ -70,9 +70,7 @@ Membership::HelloResult Membership::hello(const Hello& hello, Time now) {
     return {Verdict::refused, rank_text(member.rank) + " is outside the world size " + std::to_string(world_size_)};
   }
   auto& known = entry(member.rank);
-  if (known.state == State::failed) {
-    return {Verdict::refused, rank_text(member.rank) + " has failed, and the job has acted upon it"};
-  }
+  if (known.state == State::failed) return failed_before(member);
   if (known.state != State::absent && !is_same) {
     const auto verdict = is_later_attempt(member) ? Verdict::not_yet : Verdict::refused;
     return {verdict, rank_text(member.rank) + " is in the job already: is this another job with the same " +
@@ -85,6 +83,10 @@ Membership::HelloResult Membership::hello(const Hello& hello, Time now) {
   }
   known = {.state = State::present, .member = member, .key = hello.key, .last_heard = now};
   return {is_same ? Verdict::resumed : Verdict::accepted, ""};
+}
+
+Membership::HelloResult Membership::failed_before(const Member& member) {
+  return {Verdict::refused, rank_text(member.rank) + " has failed, and the job has acted upon it"};
 }
 
 bool Membership::replaces_absent(const Member& member) const {
@@ -185,6 +187,14 @@ bool Membership::is_active(int rank) const {
 
 bool Membership::has_ended(int rank) const {
   return entry(rank).state == State::left || entry(rank).state == State::failed;
+}
+
+std::set<Nonce> Membership::keys() const {
+  std::set<Nonce> keys;
+  for (const auto& known : entries_) {
+    if (known.key != Nonce{}) keys.insert(known.key);
+  }
+  return keys;
 }
 
 bool Membership::has_finished() const {

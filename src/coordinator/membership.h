@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,8 @@ class Membership {
     std::string why{};  ///< if not accepted
   };
   HelloResult hello(const Hello& hello, Time now);
+  /// For a process of a job that has ended.
+  static HelloResult failed_before(const Member& member);
   /// True for a process of a later attempt whose rank is absent: its process in this attempt ended before it joined.
   bool replaces_absent(const Member& member) const;
   void heard_from(int rank, Time now);
@@ -77,6 +80,8 @@ class Membership {
   bool is_gathering() const { return has_joined_ < world_size_; }
   /// True if no rank is present or disconnected.
   bool has_finished() const;
+  /// The keys of all ranks that have joined.
+  std::set<Nonce> keys() const;
 
  private:
   enum class State : std::uint8_t { absent, present, disconnected, left, failed };

@@ -15,10 +15,12 @@
 #include "coordinator/job_state.h"
 #include "coordinator/poller.h"
 #include "coordinator/stream.h"
+#include "core/descriptor_limit.h"
 #include "core/in_this_process.h"
 #include "core/pending_limit.h"
 #include "core/socket.h"
 #include "core/thread_name.h"
+#include "tutti/core/error.h"
 #include "tutti/core/logging.h"
 
 namespace tutti::coordinator {
@@ -35,6 +37,19 @@ constexpr auto unwinding_linger = Milliseconds(500);
 // Where the process has no descriptor left, accepting fails at once, again and again.
 constexpr auto accept_retry_delay = Milliseconds(100);
 
+/// Raises this process's limit of descriptors if it is too low for one connection to each rank. Beside them it has
+/// those of unknown peers, and rank 0 has the connections and files of a rank.
+void require_descriptors(int world_size) {
+  constexpr std::uint64_t for_others = 512;
+  const auto ranks = static_cast<std::uint64_t>(world_size);
+  const auto needed = count_open_descriptors() + ranks;
+  const auto limit = raise_descriptor_limit(needed + ranks + for_others);
+  if (limit >= needed) return;
+  throw UsageError("the coordinator of " + std::to_string(world_size) + " ranks needs " + std::to_string(needed) +
+                   " file descriptors, but this process may open " + std::to_string(limit) +
+                   ": raise the hard limit (ulimit -Hn), or start fewer ranks");
+}
+
 }  // namespace
 
 // The constructor and the destructor run on the caller's thread; everything else on the server's.
@@ -46,6 +61,7 @@ class Server::Loop {
         port_(options_.is_local ? std::uint16_t{0}
                                 : static_cast<std::uint16_t>(local_address_of(listening_.get()).port)),
         job_(new_job(Hello{})) {
+    require_descriptors(options_.world_size);
     if (options_.secret != nullptr) tls_.emplace(*options_.secret, Side::server);
     set_nonblocking(listening_);
     listening_.unshare();
@@ -89,14 +105,18 @@ class Server::Loop {
         job_->stalled(woke - next_judgement, woke);
         next_judgement = woke;
       }
-      // All that has come is read before anything is judged.
-      for (int round = 0; round < max_drain_rounds && poll(Milliseconds(0)); ++round) {
+      // All that has come by `now` is read before anything is judged. A stop after `now` is stalled() in the next
+      // round.
+      auto now = woke;
+      for (int round = 0; round < max_drain_rounds; ++round) {
+        now = current_time();
+        if (!poll(Milliseconds(0))) break;
       }
       take_exits();
-      if (current_time() >= next_judgement) {
-        job_->judge(current_time(), [this](int rank) { return acknowledges(rank); });
+      if (now >= next_judgement) {
+        job_->judge(now, [this](int rank) { return acknowledges(rank); });
         evict_pending();
-        next_judgement = current_time() + tick;
+        next_judgement = now + tick;
       }
       job_->send_events();
       finish_connections();
@@ -130,7 +150,7 @@ class Server::Loop {
     while (PendingLimit::has_capacity(pending_.size())) {
       auto socket = try_accept(listening_);
       if (!socket) {
-        if (errno == EMFILE || errno == ENFILE) accept_after_ = current_time() + accept_retry_delay;
+        if (errno == EMFILE || errno == ENFILE) pause_accepting();
         break;
       }
       if (options_.is_local && !is_same_user(*socket)) {
@@ -152,6 +172,13 @@ class Server::Loop {
       }
     }
     watch_listening();
+  }
+
+  void pause_accepting() {
+    accept_after_ = current_time() + accept_retry_delay;
+    if (std::exchange(has_paused_, true)) return;
+    logger_.warning(
+        "the coordinator has no file descriptor left: ranks that connect wait until one is free (ulimit -n)");
   }
 
   void watch_listening() {
@@ -214,12 +241,18 @@ class Server::Loop {
     return job;
   }
 
-  // A rank's program may be several processes, one after the other: each is a job of its own.
+  // A rank's program may be several processes, one after the other: each is a job of its own. A process that continues
+  // after the verdict that ended its job does not join the next one.
   void on_hello(Connection& connection, const Hello& hello) {
     const auto& members = job_->membership();
     const bool has_ended = members.has_finished() && !is_last_job_;
-    if (members.has_begun() ? has_ended : !job_->is_contradictory()) job_ = new_job(hello);
-    const auto result = job_->hello(hello, current_time());
+    const bool is_former = former_keys_.contains(hello.key);
+    const bool may_begin = members.has_begun() ? has_ended : !job_->is_contradictory();
+    if (may_begin && !is_former && !members.keys().contains(hello.key)) {
+      if (members.has_begun()) former_keys_ = members.keys();
+      job_ = new_job(hello);
+    }
+    const auto result = is_former ? Membership::failed_before(hello.member) : job_->hello(hello, current_time());
     std::erase(pending_, connection.stream.socket().get());
     const bool is_member =
         result.verdict == Membership::Verdict::accepted || result.verdict == Membership::Verdict::resumed;
@@ -324,7 +357,9 @@ class Server::Loop {
   std::vector<int> pending_;                                // descriptors without a hello, the earliest first
   std::vector<int> ended_;                                  // descriptors to close
   Time accept_after_{};
+  bool has_paused_ = false;
   std::set<int> ended_processes_;  // ranks whose processes have ended
+  std::set<Nonce> former_keys_;    // of the members of the job before this one
   std::unique_ptr<JobState> job_;
   std::atomic<bool> is_last_job_ = false;
 

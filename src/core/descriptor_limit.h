@@ -4,7 +4,7 @@
 
 namespace tutti {
 
-/// The number of open descriptors.
+/// The number of open descriptors; 0 if the system does not tell.
 std::uint64_t count_open_descriptors();
 
 /// Raises the limit (`ulimit -Sn`) to `wanted` if it is lower, but not above the hard limit (`ulimit -Hn`). Returns the

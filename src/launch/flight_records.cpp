@@ -42,16 +42,18 @@ FlightRecords::FlightRecords(const std::string& job) {
   }
 }
 
-std::vector<flight::RankRecord> FlightRecords::records() const {
+std::vector<flight::RankRecord> FlightRecords::records(int attempt) const {
   if (folder_.empty() || !holds_records(folder_)) return {};
-  return flight::read_records({folder_});
+  auto records = flight::read_records({folder_});
+  std::erase_if(records, [&](const flight::RankRecord& record) { return record.restart != attempt; });
+  return records;
 }
 
-std::set<int> FlightRecords::ranks_with_failed_calls() {
+std::set<int> FlightRecords::ranks_with_failed_calls(int attempt) {
   if (job_folder_ && holds_records(folder_)) job_folder_->keep();
   std::set<int> ranks;
   try {
-    for (const auto& record : records()) {
+    for (const auto& record : records(attempt)) {
       if (flight::has_failed_call(record)) ranks.insert(record.rank);
     }
   } catch (const UsageError&) {
@@ -60,14 +62,14 @@ std::set<int> FlightRecords::ranks_with_failed_calls() {
   return ranks;
 }
 
-std::string FlightRecords::describe_failure() const {
+std::string FlightRecords::describe_failure(int attempt) const {
   std::string text = "tutti: last operations of the ranks (details: `tutti inspect " + folder_.string() + "`):\n";
   try {
     const auto has_open_call = [](const flight::RankRecord& record) {
       return flight::has_failed_call(record) ||
              std::ranges::any_of(record.operations, &flight::RecordedOperation::in_flight);
     };
-    if (std::ranges::none_of(records(), has_open_call)) return "";
+    if (std::ranges::none_of(records(attempt), has_open_call)) return "";
     std::istringstream lines(inspect({.folders = {folder_}}));
     for (std::string line; std::getline(lines, line);) text += "    " + line + '\n';
   } catch (const UsageError& error) {

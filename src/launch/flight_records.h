@@ -21,14 +21,14 @@ class FlightRecords {
 
   /// Empty: ranks keep no records.
   const std::filesystem::path& folder() const { return folder_; }
-  /// The ranks whose records hold a failed call. Keeps the folder after the job.
-  std::set<int> ranks_with_failed_calls();
+  /// The ranks whose records of this attempt hold a failed call. Keeps the folder after the job.
+  std::set<int> ranks_with_failed_calls(int attempt);
   /// The diagnosis for the report of a failure. Empty if there is no record, or no call failed or is in flight: the
   /// records then do not explain the failure.
-  std::string describe_failure() const;
+  std::string describe_failure(int attempt) const;
 
  private:
-  std::vector<flight::RankRecord> records() const;
+  std::vector<flight::RankRecord> records(int attempt) const;
 
   std::unique_ptr<flight::JobFolder> job_folder_;
   std::filesystem::path folder_;

@@ -10,13 +10,7 @@ namespace {
 constexpr int max_slots = 100'000;
 
 UsageError wrong_line(const std::string& name, int line, const std::string& text) {
-  std::string message = name;
-  message += ":";
-  message += std::to_string(line);
-  message += ": '";
-  message += text;
-  message += "' is not a line such as: host slots=4";
-  return UsageError(message);
+  return UsageError(name + ":" + std::to_string(line) + ": '" + text + "' is not a line such as: host slots=4");
 }
 
 /// 0 if it is not a number of slots.
@@ -28,14 +22,8 @@ int slots_in(const std::string& digits) {
 }
 
 UsageError unequal(const std::string& name, const HostSlots& host, const HostSlots& first) {
-  std::string message = name;
-  for (const auto* one : {&host, &first}) {
-    message += one == &host ? ": " : " and ";
-    message += one->host;
-    message += " has ";
-    message += std::to_string(one->slots);
-  }
-  return UsageError(message + " slots: tutti launch needs the same number on every host");
+  return UsageError(name + ": " + host.host + " has " + std::to_string(host.slots) + " and " + first.host + " has " +
+                    std::to_string(first.slots) + " slots: tutti launch needs the same number on every host");
 }
 
 }  // namespace

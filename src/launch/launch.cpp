@@ -115,7 +115,7 @@ class Attempts {
 
  private:
   AttemptEnd run_one();
-  MasterSocket reserve_master_port();
+  BoundSocket reserve_master_port();
   /// Starts the coordinator on node 0, and the ranks. Returns false if a signal came before all were started.
   bool start_ranks(std::deque<RankProcess>& ranks, std::unique_ptr<coordinator::Server>& coordinator);
 
@@ -134,14 +134,15 @@ AttemptEnd Attempts::run_one() {
   std::unique_ptr<coordinator::Server> coordinator;
   std::deque<RankProcess> ranks;
   const bool started = start_ranks(ranks, coordinator);
-  const auto on_exit = [&](int rank) {
-    if (coordinator) coordinator->process_exited(rank);
+  const auto on_exit = [&](const RankProcess& rank) {
+    if (coordinator) coordinator->process_exited(rank.rank());
   };
-  const auto result = Supervisor(ranks, signals_, {&out_, &err_}, options_.grace, on_exit).run();
+  const ShutdownPolicy policy(options_.grace);
+  const auto result = Supervisor(ranks, signals_, {&out_, &err_}, policy, {.on_exit = on_exit}).run();
   const bool failed = result.first_failed != nullptr;
-  auto failure = failed ? find_failure(result, 1, records_->ranks_with_failed_calls()) : JobFailure{};
+  auto failure = failed ? find_failure(result, 1, records_->ranks_with_failed_calls(attempt_)) : JobFailure{};
   if (options_.num_nodes == 1) failure.named_elsewhere.clear();  // a line of the program that only looks like an error
-  const std::string records = failed ? records_->describe_failure() : "";
+  const std::string records = failed ? records_->describe_failure(attempt_) : "";
   const bool has_restarts = attempt_ < options_.max_restarts && !options_.restart_count;
   if (has_restarts && may_restart(result, failure, signals_)) {
     err_.append(records + describe_restart(failure, attempt_ + 1, options_.max_restarts));
@@ -153,7 +154,7 @@ AttemptEnd Attempts::run_one() {
 }
 
 bool Attempts::start_ranks(std::deque<RankProcess>& ranks, std::unique_ptr<coordinator::Server>& coordinator) {
-  MasterSocket master;
+  BoundSocket master;
   if (options_.node_rank == 0) master = reserve_master_port();
   JobVariables job;
   job.master_port = options_.node_rank == 0 ? master.port : *options_.master_port;
@@ -199,7 +200,7 @@ bool Attempts::start_ranks(std::deque<RankProcess>& ranks, std::unique_ptr<coord
 }
 
 /// After a restart, waits up to 10 s for the port of a killed program to become free.
-MasterSocket Attempts::reserve_master_port() {
+BoundSocket Attempts::reserve_master_port() {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(attempt_ == 0 ? 0 : 10);
   while (true) {
     try {
@@ -224,18 +225,7 @@ int launch(const LaunchOptions& options) {
 
   Sink out(STDOUT_FILENO);
   Sink err(STDERR_FILENO);
-  const auto flush = [&] {
-    out.flush();
-    err.flush();
-  };
-  try {
-    const int exit_code = Attempts(options, std::move(command), out, err).run();
-    flush();
-    return exit_code;
-  } catch (...) {
-    flush();  // the output of earlier attempts
-    throw;
-  }
+  return Attempts(options, std::move(command), out, err).run();
 }
 
 }  // namespace tutti

@@ -17,9 +17,7 @@ int read_nodes(const VariableReader& variables) {
   return nodes;
 }
 
-int read_ranks(const VariableReader& variables, const NodeDevices& devices) {
-  const std::string name = "PET_NPROC_PER_NODE";
-  const std::string text = variables.text(name).value_or("1");
+int read_ranks(const std::string& name, const std::string& text, const NodeDevices& devices) {
   const VariableLookup only = [&](const std::string&) {
     return resolve_ranks(format_variable(name, text), text, devices);
   };
@@ -57,7 +55,10 @@ LaunchOptions launch_defaults(const VariableLookup& lookup) {
   const VariableReader variables(lookup);
   LaunchOptions options;
   options.num_nodes = read_nodes(variables);
-  if (variables.text("PET_NPROC_PER_NODE")) options.ranks_per_node = read_ranks(variables, node_devices(lookup));
+  const std::string ranks_name = "PET_NPROC_PER_NODE";
+  if (const auto text = variables.text(ranks_name)) {
+    options.ranks_per_node = read_ranks(ranks_name, *text, node_devices(lookup));
+  }
   options.node_rank = variables.number("PET_NODE_RANK").value_or(0);
   if (options.node_rank >= options.num_nodes) {
     throw UsageError(format_variable("PET_NODE_RANK", options.node_rank) + " is out of range for " +

@@ -104,7 +104,13 @@ class HostJob {
     if (job_.master_port) {
       for (std::size_t node = 1; node < hosts_.size() && !signals_.has_pending(); ++node) start(node);
     }
-    const auto result = Supervisor(processes_, signals_, {&out_, &err_}, job_.grace).run();
+    // ssh passes no signal on: it would end, and the launcher on the host would end its ranks unobserved. That launcher
+    // takes the end of its input as SIGTERM, and ssh ends when it has ended.
+    const auto end = [this](const RankProcess& host, int signal) {
+      signal == SIGKILL ? host.signal_group(signal) : inputs_.at(static_cast<std::size_t>(host.rank())).reset();
+    };
+    const ShutdownPolicy policy(job_.grace, ShutdownPolicy::Ends::launchers);
+    const auto result = Supervisor(processes_, signals_, {&out_, &err_}, policy, {.end = end}).run();
     const JobFailure failure = find_failure(result, job_.ranks_per_node, {});
     const bool restarts = *job_.restart_count < job_.max_restarts && may_restart(result, failure, signals_);
     err_.append(describe(result, failure) + (restarts ? describe_restart() : ""));
@@ -210,10 +216,7 @@ int launch_on_hosts(const HostLaunchOptions& options) {
   require_descriptors(std::to_string(options.hosts.size()) + " hosts", static_cast<int>(options.hosts.size()));
   Sink out(STDOUT_FILENO);
   Sink err(STDERR_FILENO);
-  const int exit_code = HostJob(options, std::move(job), out, err).run();
-  out.flush();
-  err.flush();
-  return exit_code;
+  return HostJob(options, std::move(job), out, err).run();
 }
 
 }  // namespace tutti

@@ -11,7 +11,7 @@ namespace {
 
 /// Runs `take` and adds the port to its errors.
 template <typename Take>
-MasterSocket taken(std::optional<std::uint16_t> port, const Take& take) {
+BoundSocket taken(std::optional<std::uint16_t> port, const Take& take) {
   try {
     return take();
   } catch (const std::system_error& error) {
@@ -25,7 +25,7 @@ MasterSocket taken(std::optional<std::uint16_t> port, const Take& take) {
 
 }  // namespace
 
-MasterSocket listen_for_ranks(const std::string& address, std::optional<std::uint16_t> port) {
+BoundSocket listen_for_ranks(const std::string& address, std::optional<std::uint16_t> port) {
   return taken(port, [&] {
     auto socket = bind_to_host(address, port, read_port_range(&process_variable));
     start_listening(socket);
@@ -33,7 +33,7 @@ MasterSocket listen_for_ranks(const std::string& address, std::optional<std::uin
   });
 }
 
-MasterSocket reserve_port(std::optional<std::uint16_t> port) {
+BoundSocket reserve_port(std::optional<std::uint16_t> port) {
   return taken(port, [&] {
     if (port) start_listening(bind_everywhere(port));
     return bind_everywhere(port, read_port_range(&process_variable));

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <array>
@@ -62,7 +63,10 @@ void Sink::write_ready() {
 }
 
 void Sink::flush() {
-  while (has_pending() && write_up_to(pending_.size())) {
+  pollfd writable{.fd = fd_, .events = POLLOUT, .revents = 0};  // the descriptor may be non-blocking
+  while (has_pending()) {
+    ::poll(&writable, 1, -1);
+    write_up_to(pending_.size());
   }
 }
 

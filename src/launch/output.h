@@ -29,10 +29,13 @@ class LineSplitter {
   std::string partial_;
 };
 
-/// The launcher's stdout or stderr. Buffers bytes, because the reader may be slow (a pager).
+/// The launcher's stdout or stderr. Buffers bytes, because the reader may be slow (a pager). The destructor flushes.
 class Sink {
  public:
   explicit Sink(int fd) : fd_(fd) {}
+  ~Sink() { flush(); }
+  Sink(const Sink&) = delete;
+  Sink& operator=(const Sink&) = delete;
 
   int fd() const { return fd_; }
   void append(std::string_view bytes);

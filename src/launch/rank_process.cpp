@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <spawn.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include <fstream>
 #include <system_error>
 
+#include "core/descriptor_limit.h"
 #include "tutti/core/error.h"
 
 namespace tutti {
@@ -109,17 +109,13 @@ std::string ExitStatus::describe() const {
 }
 
 void require_descriptors(const std::string& subject, int count) {
-  constexpr rlim_t for_each = 5;  // two pipes, the event of its exit, a log or a pipe for its input, its connection
-  constexpr rlim_t for_others = 64;
-  const rlim_t needed = for_each * static_cast<rlim_t>(count) + for_others;
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= needed) return;
-  if (limit.rlim_max >= needed) {
-    limit.rlim_cur = needed;
-    if (::setrlimit(RLIMIT_NOFILE, &limit) == 0) return;
-  }
+  constexpr std::uint64_t for_each = 5;  // two pipes, the event of its exit, a log or an input, its connection
+  constexpr std::uint64_t for_others = 64;
+  const auto needed = for_each * static_cast<std::uint64_t>(count) + for_others;
+  const auto limit = raise_descriptor_limit(needed);
+  if (limit >= needed) return;
   throw UsageError(subject + " needs " + std::to_string(needed) + " file descriptors, but this process may open " +
-                   std::to_string(limit.rlim_max) + ": raise the hard limit (ulimit -Hn), or start fewer");
+                   std::to_string(limit) + ": raise the hard limit (ulimit -Hn), or start fewer");
 }
 
 RankProcess::RankProcess(int rank, const RankCommand& command, RankOutput output, Sink& out, Sink& err)
@@ -142,12 +138,17 @@ RankProcess::RankProcess(int rank, const RankCommand& command, RankOutput output
   check(::posix_spawn(&pid_, command.guard.c_str(), actions.get(), attributes.get(), pointers_to(words).data(),
                       pointers_to(environment).data()),
         "cannot start a rank");
-  exit_event_.emplace(pid_);
+  try {
+    exit_event_.emplace(pid_);
+  } catch (...) {
+    end_group();
+    throw;
+  }
   output_.add_stream(std::move(out_pipe.read_end), out);
   output_.add_stream(std::move(err_pipe.read_end), err);
 }
 
-RankProcess::~RankProcess() {
+void RankProcess::end_group() const {
   signal_group(SIGKILL);
   while (::waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
   }

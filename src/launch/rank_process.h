@@ -41,7 +41,7 @@ void require_descriptors(const std::string& subject, int count);
 class RankProcess {
  public:
   RankProcess(int rank, const RankCommand& command, RankOutput output, Sink& out, Sink& err);
-  ~RankProcess();
+  ~RankProcess() { end_group(); }
   RankProcess(const RankProcess&) = delete;
   RankProcess& operator=(const RankProcess&) = delete;
 
@@ -64,6 +64,9 @@ class RankProcess {
   bool ended_by_launcher() const { return ended_by_launcher_; }
 
  private:
+  /// Kills its processes and reaps the guard.
+  void end_group() const;
+
   int rank_;
   RankOutput output_;
   pid_t pid_ = -1;

@@ -33,8 +33,12 @@ std::optional<int> ShutdownPolicy::on_time(Clock::time_point now) {
 
 void ShutdownPolicy::enter(Stage stage, Clock::time_point now) {
   stage_ = stage;
-  deadline_ = stage == Stage::killed ? std::nullopt
-                                     : std::optional(now + (interrupted_ ? after_interruption_ : after_failure_));
+  deadline_ = stage == Stage::killed ? std::nullopt : std::optional(now + time_of_stage());
+}
+
+std::chrono::milliseconds ShutdownPolicy::time_of_stage() const {
+  if (stage_ == Stage::ending && ends_ == Ends::launchers) return after_interruption_ + margin_of_launchers;
+  return interrupted_ ? after_interruption_ : after_failure_;
 }
 
 }  // namespace tutti

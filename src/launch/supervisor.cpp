@@ -27,12 +27,12 @@ void check_result(int result, const char* what) {
 }  // namespace
 
 Supervisor::Supervisor(std::deque<RankProcess>& ranks, SignalEvents& signals, std::vector<Sink*> sinks,
-                       std::optional<std::chrono::milliseconds> grace, std::function<void(int)> on_exit)
+                       ShutdownPolicy policy, Actions actions)
     : ranks_(ranks),
       signals_(signals),
       sinks_(std::move(sinks)),
-      policy_(grace),
-      on_exit_(std::move(on_exit)),
+      policy_(policy),
+      actions_(std::move(actions)),
       exits_(::epoll_create1(EPOLL_CLOEXEC)) {
   for (auto& rank : ranks_) {
     epoll_event once{EPOLLIN | EPOLLONESHOT, {&rank}};
@@ -46,9 +46,9 @@ Supervisor::Result Supervisor::run() {
     forward_output();
     handle_signals();
     handle_ended_ranks();
-    signal_ranks(policy_.on_time(Clock::now()));
+    end_ranks(policy_.on_time(Clock::now()));
   }
-  signal_ranks(SIGKILL);
+  end_ranks(SIGKILL);
   for (auto& rank : ranks_) rank.output().finish();
   return result_;
 }
@@ -90,7 +90,7 @@ void Supervisor::handle_signals() {
   for (const int signal : signals_.take()) {
     result_.stop_requested = true;
     if (result_.first_failed == nullptr && !result_.interrupted_by) result_.interrupted_by = signal;
-    signal_ranks(policy_.on_interrupt(signal, Clock::now()));
+    end_ranks(policy_.on_interrupt(signal, Clock::now()));
   }
 }
 
@@ -101,7 +101,7 @@ void Supervisor::handle_ended_ranks() {
     const auto& status = rank->poll_exit();
     ++ended_;
     if (!status) continue;
-    on_exit_(rank->rank());
+    actions_.on_exit(*rank);
     result_.exits.push_back(rank);
     if (is_ending_) rank->mark_ended_by_launcher();
     if (!status->failed()) continue;
@@ -115,10 +115,10 @@ void Supervisor::handle_ended_ranks() {
   if (ended_ == ranks_.size() && !leftovers_deadline_) leftovers_deadline_ = Clock::now() + leftovers_grace;
 }
 
-void Supervisor::signal_ranks(std::optional<int> signal) {
+void Supervisor::end_ranks(std::optional<int> signal) {
   if (!signal) return;
   is_ending_ = true;
-  for (const auto& rank : ranks_) rank.signal_group(*signal);
+  for (const auto& rank : ranks_) actions_.end(rank, *signal);
   wake_ranks();
 }
 

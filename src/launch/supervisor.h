@@ -1,6 +1,7 @@
 #pragma once
 // Supervises the ranks of one node until all have exited: forwards their output, and ends all ranks when one fails.
 #include <chrono>
+#include <csignal>
 #include <cstddef>
 #include <deque>
 #include <functional>
@@ -28,10 +29,15 @@ class Supervisor {
     bool stop_requested = false;
   };
 
-  /// Calls `on_exit` when a rank has exited.
-  Supervisor(
-      std::deque<RankProcess>& ranks, SignalEvents& signals, std::vector<Sink*> sinks,
-      std::optional<std::chrono::milliseconds> grace, std::function<void(int rank)> on_exit = [](int) {});
+  struct Actions {
+    /// A rank has exited.
+    std::function<void(const RankProcess&)> on_exit = [](const RankProcess&) {};
+    /// Ends a rank: SIGINT, SIGTERM or SIGKILL.
+    std::function<void(const RankProcess&, int signal)> end = &RankProcess::signal_group;
+  };
+
+  Supervisor(std::deque<RankProcess>& ranks, SignalEvents& signals, std::vector<Sink*> sinks, ShutdownPolicy policy,
+             Actions actions);
 
   Result run();
 
@@ -43,14 +49,14 @@ class Supervisor {
   void forward_output();
   void handle_signals();
   void handle_ended_ranks();
-  void signal_ranks(std::optional<int> signal);
+  void end_ranks(std::optional<int> signal);
   void wake_ranks();
 
   std::deque<RankProcess>& ranks_;
   SignalEvents& signals_;
   std::vector<Sink*> sinks_;
   ShutdownPolicy policy_;
-  std::function<void(int)> on_exit_;
+  Actions actions_;
   /// An epoll of the ranks' exits. Unlike poll, epoll reports events in order, which identifies the rank that failed
   /// first.
   FileDescriptor exits_;

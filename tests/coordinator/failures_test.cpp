@@ -1,6 +1,7 @@
 // Processes that are killed or stopped, a coordinator that is stopped.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <functional>
 #include <future>
@@ -167,6 +168,33 @@ ClientOptions options_for(const std::string& port, int rank, int world_size) {
   return options;
 }
 
+void limit_descriptors(rlim_t soft, rlim_t hard) {
+  const rlimit limit{.rlim_cur = soft, .rlim_max = hard};
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) throw std::system_error(errno, std::generic_category(), "setrlimit");
+}
+
+TEST(CoordinatorFailures, ALowLimitOfDescriptorsIsRaisedForAllRanks) {
+  constexpr int ranks = 60;
+  Process server([](Process& self) {
+    limit_descriptors(40, 4096);
+    run_server(self, ranks, seconds(20));
+  });
+  const auto port = server.read_line();
+  std::vector<std::unique_ptr<Client>> clients;
+  for (int rank = 0; rank < ranks; ++rank) {
+    clients.push_back(std::make_unique<Client>(options_for(port, rank, ranks), ClientEvents{}));
+  }
+  EXPECT_EQ(clients.back()->add("a", 1), 1);
+}
+
+TEST(CoordinatorFailures, ATooLowHardLimitOfDescriptorsIsNamed) {
+  Process server([](Process& self) {
+    limit_descriptors(40, 40);
+    run_server(self, 60, seconds(20));
+  });
+  EXPECT_THAT(server.read_line(), AllOf(HasSubstr("the coordinator of 60 ranks needs"), HasSubstr("may open 40")));
+}
+
 TEST(CoordinatorFailures, ACoordinatorThatIsStoppedEndsNothing) {
   Process server([](Process& self) { run_server(self, 2, milliseconds(1000)); });
   const auto port = server.read_line();
@@ -182,6 +210,29 @@ TEST(CoordinatorFailures, ACoordinatorThatIsStoppedEndsNothing) {
   EXPECT_EQ(value.get(), 1);
   EXPECT_EQ(first.add("a", 1), 2);
   EXPECT_TRUE(told.locked([&] { return told.failed.empty() && told.lost.empty(); }));
+}
+
+// Rank 1's value is at the coordinator before the request of rank 0 and its cancel.
+TEST(CoordinatorFailures, AStoppedCoordinatorAnswersAGatherAfterItsTimeout) {
+  Process server([](Process& self) { run_server(self, 2, seconds(20)); });
+  const auto port = server.read_line();
+  Client first(options_for(port, 0, 2), {});
+  Client second(options_for(port, 1, 2), {});
+  server.stop();
+  EXPECT_THROW(second.all_gather("aborted", {0, 1}, "1", deadline, seconds(0), [] { return true; }), TimeoutError);
+  auto others = std::async(std::launch::async, [&] { return second.all_gather("topic", {0, 1}, "1", deadline); });
+  auto values = std::async(std::launch::async, [&] {
+    return first.all_gather("topic", {0, 1}, "0", milliseconds(1), deadline, [] { return false; });
+  });
+  EXPECT_EQ(values.wait_for(seconds(2)), std::future_status::timeout);
+  server.signal(SIGCONT);
+  try {
+    EXPECT_THAT(values.get(), ElementsAre("0", "1"));
+  } catch (const TimeoutError& error) {  // the coordinator read the bytes of rank 0 first
+    EXPECT_THAT(error.ranks(), ElementsAre(1));
+    first.all_gather("topic", {0, 1}, "0", deadline);
+  }
+  EXPECT_THAT(others.get(), ElementsAre("0", "1"));
 }
 
 // The coordinator runs again before the rank does.

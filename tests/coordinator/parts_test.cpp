@@ -137,7 +137,7 @@ TEST(KeyValues, WaitingRequestsAreReadyWhenAllKeysExist) {
   values.set("c", "");
   values.set("a", "");
   EXPECT_THAT(values.take_ready(), IsEmpty());
-  EXPECT_THAT(values.forget({.rank = 2, .tag = 5}), ElementsAre("b"));
+  EXPECT_EQ(values.forget({.rank = 2, .tag = 5}), "b");
   EXPECT_TRUE(values.erase("a"));
   values.set("b", "");
   EXPECT_THAT(values.take_ready(), IsEmpty()) << "a was erased meanwhile";
@@ -206,6 +206,18 @@ TEST(Gathers, ARankThatTimedOutBetweenTwoRequestsOfAnotherIsNotMissing) {
   EXPECT_THAT(*gathers.cancel({.rank = 0, .tag = 1}), ElementsAre(2));
   gathers.contribute({.rank = 1, .tag = 2}, "topic", members, "b");
   EXPECT_THAT(*gathers.cancel({.rank = 1, .tag = 2}), ElementsAre(2));
+}
+
+TEST(Gathers, AWithdrawnContributionIsMadeAgainOrMissing) {
+  Gathers gathers;
+  const std::vector<int> members{0, 1};
+  gathers.contribute({.rank = 0, .tag = 1}, "again", members, "a");
+  gathers.contribute({.rank = 0, .tag = 2}, "not again", members, "b");
+  gathers.withdraw(0);
+  EXPECT_FALSE(gathers.contribute({.rank = 0, .tag = 1}, "again", members, "a"));
+  EXPECT_TRUE(gathers.contribute({.rank = 1, .tag = 1}, "again", members, "c"));
+  EXPECT_FALSE(gathers.contribute({.rank = 1, .tag = 2}, "not again", members, "d"));
+  EXPECT_THAT(*gathers.cancel({.rank = 1, .tag = 2}), ElementsAre(0));
 }
 
 TEST(Gathers, AnEarlierRequestCancelsNothing) {

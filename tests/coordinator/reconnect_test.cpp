@@ -14,10 +14,13 @@
 #include <vector>
 
 #include "coordinator/client.h"
+#include "coordinator/clock.h"
 #include "core/socket.h"
 #include "flight/wait_state_text.h"
+#include "processes.h"
 #include "support/socket_bytes.h"
 #include "told.h"
+#include "tutti/core/error.h"
 
 namespace tutti::coordinator::reconnect_test {
 namespace {
@@ -25,10 +28,13 @@ namespace {
 using test::client_options;
 using test::deadline;
 using test::milliseconds;
+using test::Process;
+using test::seconds;
 using test::secret;
 using test::server_options;
 using test::Told;
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 // Forwards a connection until it is told to break or to hold it.
 class Router {
@@ -171,6 +177,81 @@ TEST(CoordinatorReconnect, ARankThatLeavesWhileItConnectsAgainHasNotFailed) {
   leaves.get();
   ASSERT_TRUE(told.wait_until([&] { return !told.left.empty() || !told.failed.empty(); }));
   EXPECT_TRUE(told.locked([&] { return told.failed.empty(); }));
+}
+
+TEST(CoordinatorReconnect, ARequestThatTimesOutWhileTheConnectionIsBrokenIsCancelled) {
+  Server server(server_options(2));
+  Router router(server.port());
+  Client client(client_options(router.port(), 0, 2), {});
+  Client other(client_options(server, 1, 2), {});
+  auto gathers = std::async(std::launch::async, [&] {
+    client.all_gather("topic", {0, 1}, "0", milliseconds(500), deadline);
+  });
+  router.hold(true);
+  router.disturb();
+  while (!router.has_waiting_connection()) std::this_thread::yield();
+  EXPECT_EQ(gathers.wait_for(seconds(1)), std::future_status::timeout) << "only the coordinator knows who is missing";
+  router.hold(false);
+  try {
+    gathers.get();
+    ADD_FAILURE();
+  } catch (const TimeoutError& error) {
+    EXPECT_THAT(error.ranks(), ElementsAre(1));
+  }
+  EXPECT_THROW(other.all_gather("topic", {0, 1}, "1", milliseconds(1)), TimeoutError) << "rank 0 waits no longer";
+}
+
+// A proxy accepts connections while no coordinator listens behind it.
+TEST(CoordinatorReconnect, AProxyThatClosesConnectionsAtFirstRefusesNoRank) {
+  auto options = server_options(1);
+  set_nonblocking(options.listening);
+  const auto port = static_cast<std::uint16_t>(local_address_of(options.listening.get()).port);
+  auto sum = std::async(std::launch::async, [&] { return Client(client_options(port, 0, 1), {}).add("a", 1); });
+  for (const auto end = current_time() + milliseconds(500); current_time() < end; std::this_thread::yield()) {
+    try_accept(options.listening);
+  }
+  Server server(std::move(options));
+  EXPECT_EQ(sum.get(), 1);
+}
+
+// Its kernel accepts the next connection and acknowledges the hello.
+TEST(CoordinatorReconnect, ACoordinatorThatIsStoppedWhileTheConnectionBreaksIsLost) {
+  Process process([](Process& self) {
+    auto options = server_options(1);
+    options.linger = milliseconds(0);
+    Server server(std::move(options));
+    self.write_line(std::to_string(server.port()));
+    self.read_line();
+  });
+  Router router(static_cast<std::uint16_t>(std::stoi(process.read_line())));
+  Told told;
+  auto options = client_options(router.port(), 0, 1);
+  options.heartbeat_timeout = options.response_timeout = milliseconds(500);
+  Client client(options, told.events());
+  process.stop();
+  router.disturb();
+  ASSERT_TRUE(told.wait_until([&] { return !told.lost.empty(); }));
+  EXPECT_THAT(told.lost, ElementsAre(HasSubstr("has not answered for 500 ms")));
+}
+
+// A router loses all connections of the job, and its clients come again after the verdict.
+TEST(CoordinatorReconnect, RanksWhoseJobHasEndedJoinNoOtherJob) {
+  Server server(server_options(2));
+  Router router(server.port());
+  Told first_told;
+  Told second_told;
+  Client first(client_options(router.port(), 0, 2), first_told.events());
+  Client second(client_options(router.port(), 1, 2), second_told.events());
+  router.hold(true);
+  router.reset();
+  while (!server.has_finished()) std::this_thread::yield();
+  Client next(client_options(server, 0, 2), {});
+  router.hold(false);
+  for (auto* told : {&first_told, &second_told}) {
+    ASSERT_TRUE(told->wait_until([&] { return !told->lost.empty(); }));
+    EXPECT_THAT(told->lost, ElementsAre(HasSubstr("has failed, and the job has acted upon it")));
+  }
+  EXPECT_EQ(next.num_keys(), 0);
 }
 
 TEST(CoordinatorReconnect, ABlockedStateIsStatedAgainAfterABreak) {

@@ -58,5 +58,24 @@ TEST(FlightRecords, AJobRemovesThoseOfAnEarlierJobInTheFolderOfTheUser) {
   files.expect_only_the_ended_one_removed();
 }
 
+// The ranks of an attempt that fail before they connect leave the records of the earlier attempt in place.
+TEST(FlightRecords, AnAttemptIsNotExplainedByRecordsOfAnEarlierOne) {
+  const test::TemporaryFolder folder;
+  ::setenv(flight::records_variable, folder.path().c_str(), 1);  // NOLINT(concurrency-mt-unsafe): one thread
+  FlightRecords records("job");
+  ::unsetenv(flight::records_variable);  // NOLINT(concurrency-mt-unsafe): one thread
+  const auto record_failed_call = [&](const flight::RecordOwner& owner) {
+    const auto recorder = flight::Recorder::create(folder.path(), owner);
+    recorder->record_end(recorder->record_call({.text = "barrier", .communicator = "job"}), flight::EntryState::failed);
+  };
+  record_failed_call({.rank = 0, .world_size = 2, .restart = 0});
+  EXPECT_EQ(records.ranks_with_failed_calls(0), std::set{0});
+  EXPECT_NE(records.describe_failure(0), "");
+  EXPECT_EQ(records.ranks_with_failed_calls(1), std::set<int>());
+  EXPECT_EQ(records.describe_failure(1), "");
+  record_failed_call({.rank = 1, .world_size = 2, .restart = 1});
+  EXPECT_EQ(records.ranks_with_failed_calls(1), std::set{1});
+}
+
 }  // namespace
 }  // namespace tutti::flight_records_test

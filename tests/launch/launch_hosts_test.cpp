@@ -286,17 +286,8 @@ TEST_F(LaunchHosts, RestartsNoProgramThatCannotBeRun) {
   EXPECT_FALSE(contains(done.err, "start again")) << done.err;
 }
 
-TEST_F(LaunchHosts, RestartsNothingAfterASignal) {
-  TuttiProcess process(launch_script("echo pid-$RANK=$$; exec sleep 1000", {"--max-restarts", "2"}));
-  for (const int rank : {0, 1, 2, 3}) process.wait_for_line("pid-" + std::to_string(rank) + "=");
-  process.send(SIGTERM);
-  const auto done = process.wait();
-  EXPECT_EQ(done.exit_code, 128 + SIGTERM);
-  EXPECT_FALSE(contains(done.err, "start again")) << done.err;
-}
-
 TEST_F(LaunchHosts, EndsAllHostsWhenInterrupted) {
-  TuttiProcess process(launch_script("echo pid-$RANK=$$; exec sleep 1000"));
+  TuttiProcess process(launch_script("echo pid-$RANK=$$; exec sleep 1000", {"--max-restarts", "2"}));
   std::vector<pid_t> ranks;
   for (const int rank : {0, 1, 2, 3}) {
     ranks.push_back(std::stoi(process.wait_for_line("pid-" + std::to_string(rank) + "=")));
@@ -305,7 +296,33 @@ TEST_F(LaunchHosts, EndsAllHostsWhenInterrupted) {
   const auto done = process.wait();
   EXPECT_EQ(done.exit_code, 128 + SIGTERM);
   EXPECT_TRUE(contains(done.err, "tutti: stopped by SIGTERM")) << done.err;
+  EXPECT_FALSE(contains(done.err, "start again")) << done.err;
   for (const pid_t rank : ranks) EXPECT_TRUE(exits_soon(rank));
+}
+
+// As ssh: signals end it at once and do not reach the other machine, where standard input ends then.
+constexpr const char* ssh_in_another_session = "exec 3<&0; cat <&3 | setsid \"$@\"";
+
+TEST_F(LaunchHosts, WaitsForRanksThatSaveWhenInterrupted) {
+  write_ssh(ssh_in_another_session);
+  // Longer than the launcher reads the output of processes whose ssh has ended.
+  TuttiProcess process(launch_script("trap 'sleep 1.5; echo saved; exit 0' TERM; echo ready-$RANK; " + wait_forever));
+  for (const int rank : {0, 1, 2, 3}) process.wait_for_line("ready-" + std::to_string(rank));
+  process.send(SIGTERM);
+  const auto done = process.wait();
+  EXPECT_EQ(done.exit_code, 128 + SIGTERM) << done.err;
+  EXPECT_EQ(lines_with(done.out, "saved"), 4) << done.out;
+}
+
+TEST_F(LaunchHosts, RestartsWhenTheRanksOfAllHostsHaveEnded) {
+  write_ssh(ssh_in_another_session);
+  const auto saved = (folder_.path() / "saved-").string();
+  const std::string script = "if [ $TORCHELASTIC_RESTART_COUNT = 1 ]; then [ -e " + saved + "0 ] && [ -e " + saved +
+                             "1 ]; exit; fi; [ $RANK -lt 2 ] || exit 3; trap 'sleep 2; touch " + saved +
+                             "$RANK; exit 1' TERM; " + wait_forever;
+  const auto done = TuttiProcess(launch_script(script, {"--grace", "3", "--max-restarts", "1"})).wait();
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  EXPECT_TRUE(contains(done.err, "host beta failed first: exit code 3")) << done.err;
 }
 
 // Signals from here do not reach another session, as they do not reach another machine.

@@ -79,6 +79,13 @@ TEST(Sink, WritesInOrderAndStopsWhenTheReaderIsSlow) {
   EXPECT_EQ(received, std::string(300'000, 'a') + "end");
 }
 
+TEST(Sink, WritesTheRestAtItsEnd) {
+  Pipe pipe;
+  { Sink(pipe.write_end.get()).append("rest"); }
+  pipe.write_end.reset();
+  EXPECT_EQ(pipe.read(), "rest");
+}
+
 TEST(Sink, DropsOutputAfterTheReaderHasExited) {
   ::signal(SIGPIPE, SIG_IGN);
   Pipe pipe;
@@ -127,8 +134,8 @@ TEST(RankOutput, ReadsAtMostAFullPipeAtTheEnd) {
   const test::TemporaryFolder folder;
   const auto path = folder.path() / "endless";
   std::ofstream(path) << std::string(3 * RankOutput::max_rest, '\n');
-  const Pipe shown;
-  Sink sink(shown.write_end.get());
+  const FileDescriptor null(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  Sink sink(null.get());
   RankOutput output(0, std::nullopt);
   output.add_stream(FileDescriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC)), sink);
   output.finish();

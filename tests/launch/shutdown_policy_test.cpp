@@ -47,6 +47,20 @@ TEST(ShutdownPolicy, ForwardsAnInterruptionAtOnceThenKills) {
   }
 }
 
+TEST(ShutdownPolicy, GivesLaunchersOnOtherHostsTimeToEndTheirRanks) {
+  constexpr auto ranks_are_killed_after = std::chrono::seconds(30);
+  ShutdownPolicy failed(std::nullopt, ShutdownPolicy::Ends::launchers);
+  failed.on_rank_failed(start);
+  const auto ending = start + ShutdownPolicy::grace_after_failure;
+  EXPECT_EQ(failed.on_time(ending), SIGTERM);
+  EXPECT_GT(failed.deadline(), ending + ranks_are_killed_after);
+  ShutdownPolicy interrupted(std::nullopt, ShutdownPolicy::Ends::launchers);
+  interrupted.on_interrupt(SIGTERM, start);
+  EXPECT_GT(interrupted.deadline(), start + ranks_are_killed_after);
+  interrupted.on_interrupt(SIGINT, start);
+  EXPECT_EQ(interrupted.deadline(), std::nullopt);
+}
+
 TEST(ShutdownPolicy, AnInterruptionLeavesTimeForACheckpoint) {
   ShutdownPolicy policy(std::nullopt);
   policy.on_rank_failed(start);

@@ -43,8 +43,7 @@ class CoordinatorFailureBoard final : public FailureBoard {
 
   bool answers(std::chrono::milliseconds timeout) override {
     try {
-      rendezvous_.job->client()->wait({}, timeout);
-      return true;
+      return rendezvous_.job->client()->check({}, timeout);
     } catch (const std::exception&) {
       return false;
     }

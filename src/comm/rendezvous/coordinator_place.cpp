@@ -54,7 +54,7 @@ FileDescriptor listening_socket(const Environment& environment) {
 // The same on all ranks of the user, within the length of a socket's name.
 std::string local_host(const std::string& host) {
   constexpr std::size_t longest = 70;
-  auto job = host.substr(local_coordinator_scheme.size());
+  auto job = *coordinator::local_name(host);
   if (job.size() > longest) job = job.substr(0, longest) + std::to_string(fnv1a(job));
   return std::string(local_coordinator_scheme) + "tutti/" + std::to_string(::geteuid()) + "/" + job;
 }

@@ -32,7 +32,6 @@ using std::chrono::milliseconds;
 /// A rank that joins logs for whom it waits after this time.
 constexpr milliseconds absence_log_delay = std::chrono::seconds(10);
 constexpr milliseconds reconnect_interval(100);
-constexpr milliseconds abort_poll_interval(500);
 constexpr milliseconds outcome_timeout = std::chrono::seconds(2);
 constexpr milliseconds port_release_timeout = std::chrono::seconds(3);
 
@@ -153,14 +152,14 @@ std::vector<std::string> gather(const Rendezvous& rendezvous, const std::string&
     return found;
   };
   for (;;) {
-    const auto end = begin + (is_logged ? timeout : absence_log_delay);
-    const auto slice = is_aborted ? std::min(time_until(end), abort_poll_interval) : time_until(end);
+    // A coordinator that is silent at the end of the first slice has as long as the whole wait.
+    const auto slice = is_logged ? timeout : absence_log_delay;
     try {
-      return client.all_gather(name, rendezvous.members, value, slice);
+      return client.all_gather(name, rendezvous.members, value, time_until(begin + slice), timeout - slice, is_aborted);
     } catch (const TimeoutError& late) {
+      if (is_aborted && is_aborted()) throw PeerError("the communicator was closed", {});
       const auto absent = group_ranks(late.ranks());
       if (absent.empty()) throw;  // the coordinator does not answer
-      if (is_aborted && is_aborted()) throw PeerError("the communicator was closed", {});
       if (Clock::now() >= begin + timeout) {
         throw_absent(client.compare_set(outcome_key, "", encode_absent(absent), outcome_timeout), wait);
       }

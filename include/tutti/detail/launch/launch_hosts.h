@@ -37,7 +37,9 @@ struct HostLaunchOptions {
 ///
 /// Returns 0 if all hosts exited with 0. Otherwise names the host that failed first, ends the other hosts as launch()
 /// ends ranks, and returns the exit code of the first. job.max_restarts restarts all ranks on all hosts, as launch()
-/// does on one node. The signals that launch() forwards end all hosts. A host that loses its connection ends its ranks.
+/// does on one node. The signals that launch() forwards end all hosts: their ranks get SIGTERM, and this call waits
+/// until they have ended, at most 5 s longer than job.grace. A second SIGINT ends the wait. A host that loses its
+/// connection ends its ranks.
 /// Throws UsageError for invalid options.
 int launch_on_hosts(const HostLaunchOptions& options);
 
