@@ -153,14 +153,15 @@ std::filesystem::path normalized(const std::filesystem::path& path) {
 }
 
 bool name_exists(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(std::filesystem::symlink_status(path, ignored));
+  std::error_code error;
+  const auto status = std::filesystem::symlink_status(path, error);
+  if (!std::filesystem::status_known(status)) fail("access", path, error.value());
+  return std::filesystem::exists(status);
 }
 
 std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> entries;
   std::error_code error;
-  if (!std::filesystem::exists(folder, error)) return entries;
   for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     entries.push_back(entry->path());
   }

@@ -78,10 +78,11 @@ void sync_folder(const std::filesystem::path& folder, const FileSystem& files = 
 /// `path` without a slash at its end, and with a parent: "a/" becomes "./a".
 std::filesystem::path normalized(const std::filesystem::path& path);
 
-/// True if `path` names anything, also a link whose target is missing.
+/// True if `path` names anything, also a link whose target is missing. Throws CheckpointError if the system does not
+/// tell, for example because a folder may not be searched.
 bool name_exists(const std::filesystem::path& path);
 
-/// The paths in `folder`; empty if it does not exist.
+/// The paths in `folder`; empty if it does not exist. Throws CheckpointError if it cannot be read.
 std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder);
 
 /// Creates `folder` and its missing parents, and syncs the folders with new names.

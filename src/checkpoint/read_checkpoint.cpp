@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 #include "checkpoint/damaged.h"
@@ -72,8 +73,8 @@ class Reader {
     if (entry == manifest_.files.end()) fail(name, "is not in the checkpoint's manifest");
     std::error_code error;
     const auto size = std::filesystem::file_size(folder_ / name, error);
-    if (error) fail(name, "is missing");
-    if (size != entry->second.size) {
+    if (error == std::errc::no_such_file_or_directory) fail(name, "is missing");
+    if (!error && size != entry->second.size) {  // reading reports the error
       fail(name, "has " + std::to_string(size) + " bytes, but was written with " + std::to_string(entry->second.size));
     }
     return entry->second;
