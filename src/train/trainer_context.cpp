@@ -301,6 +301,15 @@ void TrainerContext::finish() {
   if (!accelerator_.project().project_dir.empty() && saved_step_ < global_step()) save_checkpoint({});
 }
 
+void TrainerContext::fail_without_data() {
+  finish();
+  accelerator_.wait_for_checkpoint();
+  throw UsageError("Trainer: 2 epochs in a row had no batch, so the run cannot reach max_steps: it is at step " +
+                   std::to_string(global_step()) + " of " + std::to_string(*options_.max_steps) +
+                   ". The stream has ended and has no reset(), or drop_last leaves no batch of it: add reset(), or set "
+                   "max_epochs");
+}
+
 Scalars TrainerContext::evaluate(const CallSite& where) {
   const CallSiteScope here(where);
   if (!evaluation_) throw UsageError("Trainer: evaluate() without set_evaluation(): set the evaluation function first");

@@ -132,6 +132,7 @@ class TrainerContext {
   void after_optimizer_step();
   /// Logs, evaluates and saves at the end of the run, if the last step has not.
   void finish();
+  [[noreturn]] void fail_without_data();
   bool done() const;
 
   Accelerator& accelerator_;
