@@ -188,9 +188,9 @@ void make_folders(const std::filesystem::path& folder, const FileSystem& files) 
   }
 }
 
-void rename_and_sync(const std::filesystem::path& from, const std::filesystem::path& to, const FileSystem& files) {
-  if (files.rename(from, to) != 0) fail("rename " + from.string() + " to", to, errno);
-  sync_folder(normalized(to).parent_path(), files);
+void rename_and_sync(const std::filesystem::path& from, const std::filesystem::path& to) {
+  if (FileSystem::system().rename(from, to) != 0) fail("rename " + from.string() + " to", to, errno);
+  sync_folder(normalized(to).parent_path());
 }
 
 bool rename_to_new_and_sync(const std::filesystem::path& from, const std::filesystem::path& to,

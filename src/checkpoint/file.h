@@ -89,8 +89,7 @@ std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folde
 void make_folders(const std::filesystem::path& folder, const FileSystem& files = FileSystem::system());
 
 /// Renames within one folder, and syncs the folder. `to` may be a file that exists; it is replaced.
-void rename_and_sync(const std::filesystem::path& from, const std::filesystem::path& to,
-                     const FileSystem& files = FileSystem::system());
+void rename_and_sync(const std::filesystem::path& from, const std::filesystem::path& to);
 
 /// Renames a folder within its parent, and syncs the parent. Returns false, and changes nothing, if `to` exists.
 /// Without support for this rename, `to` may be replaced if it is an empty folder.
