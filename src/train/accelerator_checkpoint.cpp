@@ -121,7 +121,7 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options, c
     for (const State::SavedParts::Part& part : parts.all) {
       StateDict state = part.save();
       if (part.per_rank) {
-        content.per_rank.set(part.name, state);
+        State::SavedParts::set_own(content.per_rank, part.name, state);
       } else if (part.own_values && num_processes() > 1) {
         own_values.emplace_back(part.name, part.own_values(state));
       }
@@ -152,7 +152,7 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options, c
       const auto digest = of_rank.digests.find(name);
       return digest != of_rank.digests.end() && digest->second == answers[0].digests[name];
     };
-    if (!std::ranges::all_of(answers, is_equal)) content.per_rank.set(name, values);
+    if (!std::ranges::all_of(answers, is_equal)) State::SavedParts::set_own(content.per_rank, name, values);
   }
   for (std::size_t i = 0; i < windows.size(); ++i) {
     if (std::ranges::all_of(answers, [i](const SaveAnswer& of_rank) { return of_rank.used.at(i); })) {
@@ -210,10 +210,15 @@ CheckpointInfo Accelerator::State::load(const std::filesystem::path& folder) {
   });
 
   std::vector<std::function<void()>> undo;
-  const auto load_one = [&undo](const auto& save, const auto& load_from, const StateDict& state) {
-    const StateDict before = copy_to_cpu(save());
-    load_from(state);  // changes nothing if it throws
-    undo.push_back([load_from, before] { load_from(before); });
+  const auto load_one = [&undo](const SavedParts::Part& part, const StateDict& state) {
+    std::function<void()> restore;
+    if (part.undo) {
+      restore = part.undo();
+    } else {
+      restore = [load = part.load, before = copy_to_cpu(part.save())] { load(before); };
+    }
+    part.load(state);  // changes nothing if it throws
+    undo.push_back(std::move(restore));
   };
   try {
     checkpoint::on_all_ranks(prepare_communicator, "load_state", [&] {
@@ -221,8 +226,8 @@ CheckpointInfo Accelerator::State::load(const std::filesystem::path& folder) {
       const auto load_part = [&](const SavedParts::Part& part) {
         // A rank that trains the model of all ranks does not load one that it trained alone.
         const bool has_own = same_size && (part.per_rank || !saved_local);
-        const StateDict own = has_own ? saved.per_rank.at(rank()).part(*part.saved_name) : StateDict();
-        load_one(part.save, part.load, SavedParts::state_of(part, saved.shared.at(*part.saved_name), own));
+        const auto own = has_own ? SavedParts::own_in(saved.per_rank.at(rank()), *part.saved_name) : std::nullopt;
+        load_one(part, SavedParts::state_of(part, saved.shared.at(*part.saved_name), own));
       };
       for (const SavedParts::Part& part : parts.all) {
         if (part.early) load_part(part);
@@ -248,10 +253,10 @@ CheckpointInfo Accelerator::State::load(const std::filesystem::path& folder) {
         const auto restore = [reducer](const StateDict& state) {
           if (!state.empty()) reducer->load_state_dict(state);
         };
-        load_one(before, restore, window);
+        load_one({.save = before, .load = restore}, window);
       }
       if (static_cast<std::size_t>(rank()) < saved.per_rank.size()) {
-        load_one(random_state, load_random_state, saved.per_rank[rank()].part("random"));
+        load_one({.save = random_state, .load = load_random_state}, saved.per_rank[rank()].part("random"));
       }
       SavedParts now = saved_parts();  // an early part may have made the ranks local
       for (std::size_t i = 0; i < now.all.size(); ++i) {
@@ -292,7 +297,9 @@ CheckpointInfo Accelerator::State::load(const std::filesystem::path& folder) {
     }
   }
   for (const SavedParts::Part& part : parts.all) {
-    const auto has_it = [&](const StateDict& of_rank) { return !of_rank.part(*part.saved_name).empty(); };
+    const auto has_it = [&](const StateDict& of_rank) {
+      return SavedParts::own_in(of_rank, *part.saved_name).has_value();
+    };
     if (!part.saved_name || saved.info.world_size == num_processes() || std::ranges::none_of(saved.per_rank, has_it))
       continue;
     logger.warning(folder.string() + " holds values of '" + *part.saved_name + "' that differed between the " +

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
 
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
