@@ -134,8 +134,9 @@ class DataLoader<Dataset>::Loop {
       return false;
     }
     const EpochBatch next = reading_.batch(reading_.size() - reading_.batches_left());
-    batch_.emplace(
-        detail::placed(workers_ ? *workers_->next() : loader_.dataset_.get_batch(next.samples), loader_.placement_));
+    std::optional<Batch> read = workers_ ? workers_->next() : loader_.dataset_.get_batch(next.samples);
+    if (!read) return false;  // the workers ended with the exception of an earlier batch
+    batch_.emplace(detail::placed(std::move(*read), loader_.placement_));
     reading_.received();
     running_.set({.last_batch = reading_.batches_left() == 0,
                   .uneven = reading_.uneven(),
