@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/ScopeExit.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -159,6 +160,12 @@ void TrainerContext::take_project() {
     if (accelerator_.is_main_process()) project_lock_ = std::make_unique<ProjectLock>(folder);
     return std::string();
   });
+}
+
+bool TrainerContext::has_norm_by_rank() const {
+  const auto& state = *accelerator_.state_;
+  const auto is_ignored = [&state](const at::Tensor& parameter) { return state.is_ignored(parameter); };
+  return state.takes_local_steps() || std::ranges::all_of(module_->parameters(), is_ignored);
 }
 
 bool TrainerContext::done() const {
