@@ -190,10 +190,4 @@ void Accelerator::State::compare_parameters_without_optimizer() {
   }
 }
 
-double Accelerator::State::mean_over_ranks(double value) const {
-  const at::Tensor sum = at::scalar_tensor(value, at::kDouble);
-  prepare_communicator.all_reduce(sum, ReduceOp::sum, comm::internal_call("metric")).wait();
-  return sum.item<double>() / num_processes();
-}
-
 }  // namespace tutti
