@@ -227,6 +227,17 @@ TEST(BestModel, KeepsTheModelOfTheBestEvaluation) {
   }
 }
 
+const RankCase best_model_nowhere("best_model_nowhere", [](const Communicator& communicator) {
+  TrainerRun run({.communicator = communicator}, {.max_steps = 3, .evaluate_every = 1});
+  run.trainer.set_evaluation([] { return Scalars{{"loss", 1.0}}; });
+  run.trainer.add_callback(std::make_shared<BestModel>());
+  expect_refused<UsageError>([&] { run.trainer.fit(); }, "BestModel: name a file");
+  EXPECT_EQ(run.trainer.global_step(), 0);
+});
+TEST(BestModel, WithoutAFileIsRefusedOnAllRanksBeforeTheFirstStep) {
+  best_model_nowhere.on_threads({1, 2});
+}
+
 TEST(StageClock, GivesEveryMomentToOneStage) {
   double waited = 0;
   auto now = StageClock::Clock::time_point{};
