@@ -20,10 +20,6 @@ namespace {
 // Linux transfers at most 2 GiB in one call. Smaller portions keep the input of the checksum in the cache.
 constexpr std::size_t portion = std::size_t{1} << 20;
 
-[[noreturn]] void fail(const std::string& what, const std::filesystem::path& path, int reason) {
-  throw CheckpointError("cannot " + what + " " + path.string() + ": " + std::generic_category().message(reason));
-}
-
 template <typename Call>
 auto until_not_interrupted(Call call) {
   auto result = call();
@@ -62,6 +58,10 @@ int open_input(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+void fail(const std::string& what, const std::filesystem::path& path, int reason) {
+  throw CheckpointError("cannot " + what + " " + path.string() + ": " + std::generic_category().message(reason));
+}
 
 OutputFile::OutputFile(std::filesystem::path path, const FileSystem& files)
     : path_(std::move(path)),

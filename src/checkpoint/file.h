@@ -12,6 +12,9 @@
 
 namespace tutti::checkpoint {
 
+/// Throws the CheckpointError of a call that failed with the errno `reason`: "cannot open PATH: ...".
+[[noreturn]] void fail(const std::string& what, const std::filesystem::path& path, int reason);
+
 /// Identifies the content of a file.
 struct FileDigest {
   std::uint64_t size = 0;

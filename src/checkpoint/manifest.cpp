@@ -181,12 +181,4 @@ Manifest read_manifest(const std::filesystem::path& folder) {
   }
 }
 
-CheckpointInfo info_of(const std::filesystem::path& folder, const Manifest& manifest) {
-  return {.folder = folder,
-          .step = manifest.step,
-          .world_size = manifest.world_size,
-          .metric = manifest.metric,
-          .run = manifest.run};
-}
-
 }  // namespace tutti::checkpoint

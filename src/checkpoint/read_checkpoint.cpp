@@ -24,7 +24,13 @@ class Reader {
       : folder_(checkpoint::normalized(folder)), manifest_(checkpoint::read_manifest(folder_)) {}
 
   const checkpoint::Manifest& manifest() const { return manifest_; }
-  CheckpointInfo info() const { return checkpoint::info_of(folder_, manifest_); }
+  CheckpointInfo info() const {
+    return {.folder = folder_,
+            .step = manifest_.step,
+            .world_size = manifest_.world_size,
+            .metric = manifest_.metric,
+            .run = manifest_.run};
+  }
 
   json read_json(const std::string& name) const {
     const FileDigest& expected = expect(name);

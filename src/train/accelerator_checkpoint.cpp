@@ -1,11 +1,6 @@
 // Accelerator: saving and loading checkpoints.
-#include <array>
-#include <cinttypes>
-#include <cstdio>
 #include <functional>
 #include <map>
-#include <random>
-#include <sstream>
 #include <system_error>
 #include <tuple>
 #include <utility>
@@ -13,6 +8,7 @@
 #include "checkpoint/agreement.h"
 #include "checkpoint/damaged.h"
 #include "checkpoint/file.h"
+#include "checkpoint/folder_names.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/reservation.h"
 #include "sync/window_resharding.h"
@@ -41,15 +37,6 @@ struct SaveAnswer {
     return {std::move(used), std::move(digests), std::move(folder)};
   }
 };
-
-/// A unique identifier for a new run.
-std::string new_run() {
-  std::random_device device;
-  std::array<char, 17> text{};
-  const std::uint64_t number = (std::uint64_t{device()} << 32) | device();
-  std::snprintf(text.data(), text.size(), "%016" PRIx64, number);
-  return text.data();
-}
 
 bool stands_in(const std::filesystem::path& checkpoint, const std::filesystem::path& folder) {
   std::error_code ignored;
@@ -137,7 +124,7 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options, c
       answer.used.push_back(windows.back().get<bool>("consumed") && !state_->local());
     }
     if (!is_main_process()) return answer.to_text();
-    if (!state_->run) state_->run = new_run();
+    if (!state_->run) state_->run = checkpoint::new_token();
     content.run = *state_->run;
     if (!automatic) return answer.to_text();
     const auto folder = state_->checkpoints_folder();
@@ -323,30 +310,27 @@ std::optional<CheckpointInfo> Accelerator::load_latest_state(const CallSite& whe
     throw UsageError("load_latest_state(): set AcceleratorOptions::project.project_dir");
   }
   wait_for_checkpoint();
-  // One line for each folder with a checkpoint's name, newest first. The first character tells if it has a manifest.
-  constexpr char with_manifest = 'm';
-  constexpr char without_manifest = '-';
+  // Whether it has a manifest, and the name: of each folder with a checkpoint's name, newest first.
+  using Found = std::vector<std::pair<bool, std::string>>;
   const auto answers = checkpoint::on_all_ranks(state_->prepare_communicator, "load_latest_state", [&] {
-    std::string lines;
-    if (!is_main_process()) return lines;
+    Found found;
+    if (!is_main_process()) return pack(found);
     for (const auto& folder : CheckpointFolder(state_->checkpoints_folder()).folders()) {
-      lines += checkpoint::name_exists(folder / checkpoint::manifest_name) ? with_manifest : without_manifest;
-      lines += folder.filename().string() + "\n";
+      found.emplace_back(checkpoint::name_exists(folder / checkpoint::manifest_name), folder.filename().string());
     }
-    return lines;
+    return pack(found);
   });
-  std::istringstream lines(answers[0]);
   std::string skipped;
   bool any_manifest = false;
-  for (std::string line; std::getline(lines, line);) {
-    any_manifest = any_manifest || line.front() == with_manifest;
+  for (const auto& [has_manifest, name] : unpack<Found>(answers[0])) {
+    any_manifest = any_manifest || has_manifest;
     try {
-      return state_->load(state_->checkpoints_folder() / line.substr(1));
+      return state_->load(state_->checkpoints_folder() / name);
     } catch (const checkpoint::DamagedCheckpointError& error) {
       // Thrown on all ranks, so all ranks try the same checkpoint next.
       skipped += (skipped.empty() ? "" : "; ") + std::string(error.what());
       if (is_main_process()) {
-        state_->logger.warning("load_latest_state() skips the checkpoint " + line.substr(1) + ": " + error.what());
+        state_->logger.warning("load_latest_state() skips the checkpoint " + name + ": " + error.what());
       }
     }
   }

@@ -130,7 +130,7 @@ class DataLoader<Dataset>::Loop {
   /// Reads the next batch of this rank. Returns false at the end.
   bool advance() {
     if (reading_.batches_left() == 0) {
-      if (reading_.size() == 0) reading_.end_empty_epoch();
+      if (reading_.size() == 0) loader_.cursor_->end(loader_.cursor_->begin());
       return false;
     }
     const EpochBatch next = reading_.batch(reading_.size() - reading_.batches_left());
