@@ -36,8 +36,8 @@ std::vector<std::string> on_all_ranks(const Communicator& communicator, const st
   bool only_usage = true;
   bool only_damage = true;
   for (std::size_t rank = 0; rank < results.size(); ++rank) {
-    const char kind = results[rank].empty() ? failure : results[rank].front();
-    if (!results[rank].empty()) results[rank].erase(0, 1);
+    const char kind = results[rank].front();
+    results[rank].erase(0, 1);
     if (kind == success) continue;
     only_usage = only_usage && kind == usage;
     only_damage = only_damage && kind == damage;

@@ -9,7 +9,6 @@
 #include <tuple>
 #include <utility>
 
-#include "checkpoint/damaged.h"
 #include "checkpoint/file.h"
 #include "checkpoint/folder_names.h"
 #include "checkpoint/manifest.h"
@@ -59,7 +58,8 @@ std::vector<std::filesystem::path> CheckpointFolder::folders() const {
   std::vector<std::filesystem::path> found;
   for (const auto& entry : checkpoint::entries_of(path_)) {
     std::error_code ignored;
-    if (checkpoint::checkpoint_number(entry) && std::filesystem::is_directory(entry, ignored)) found.push_back(entry);
+    if (!checkpoint::checkpoint_number(entry) || !checkpoint::name_exists(entry)) continue;
+    if (std::filesystem::is_directory(entry, ignored)) found.push_back(entry);
   }
   std::ranges::sort(found, std::ranges::greater(), [](const std::filesystem::path& folder) {
     return std::pair(*checkpoint::checkpoint_numbers(folder), folder);
@@ -100,12 +100,14 @@ void CheckpointFolder::prune(const RetentionOptions& options, const std::string&
 void checkpoint::prune(const CheckpointFolder& checkpoints, const RetentionOptions& options, const std::string& run,
                        const FileSystem& files) {
   std::vector<CheckpointInfo> of_run;
-  for (const auto& folder : checkpoints.folders()) {
-    try {
-      CheckpointInfo info = read_checkpoint_info(folder);
-      if (info.run == run) of_run.push_back(std::move(info));
-    } catch (const DamagedCheckpointError&) {
-      // Its run is unknown, so it is not removed.
+  if (options.keep_last) {
+    for (const auto& folder : checkpoints.folders()) {
+      try {
+        CheckpointInfo info = read_checkpoint_info(folder);
+        if (info.run == run) of_run.push_back(std::move(info));
+      } catch (const CheckpointError&) {
+        // Its run is unknown, so it is not removed.
+      }
     }
   }
   const auto old = removable(std::move(of_run), options);

@@ -1,6 +1,7 @@
 #include "tutti/detail/checkpoint/checkpoint_writer.h"
 
 #include <exception>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -19,15 +20,16 @@
 namespace tutti {
 namespace {
 
-/// A copy in CPU memory, which is complete when `arrivals` have been reached.
+/// A copy in CPU memory of what this rank writes, which is complete when `arrivals` have been reached.
 struct StartedCopy {
   CheckpointContent content;
   std::vector<devices::StreamEvent> arrivals{};
 
-  explicit StartedCopy(const CheckpointContent& original)
+  StartedCopy(const CheckpointContent& original, int rank)
       : content{.step = original.step, .shared = {}, .per_rank = {}, .metric = original.metric, .run = original.run} {
     for (const auto& [name, part] : original.shared) {
-      content.shared.emplace(name, checkpoint::start_copy_keeping_ties(part, arrivals));
+      // All ranks check the names; rank 0 alone writes the parts.
+      content.shared.emplace(name, rank == 0 ? checkpoint::start_copy_keeping_ties(part, arrivals) : StateDict());
     }
     content.per_rank = checkpoint::start_copy_keeping_ties(original.per_rank, arrivals);
   }
@@ -104,7 +106,13 @@ void CheckpointWriter::start(const std::filesystem::path& folder, const Checkpoi
                              const RetentionOptions& retention, std::shared_ptr<checkpoint::Reservation> reserved) {
   wait();
   removable({}, retention);  // throws for invalid options
-  job_ = std::make_unique<Job>(folder, StartedCopy(content), retention, communicator_, *files_, std::move(reserved));
+  // All ranks throw, because the other ranks would wait for the rank whose memory is full.
+  std::optional<StartedCopy> copy;
+  checkpoint::on_all_ranks(communicator_, "checkpoint: copy", [&] {
+    copy.emplace(content, communicator_.rank());
+    return std::string();
+  });
+  job_ = std::make_unique<Job>(folder, std::move(*copy), retention, communicator_, *files_, std::move(reserved));
 }
 
 void CheckpointWriter::wait() {

@@ -20,10 +20,6 @@ namespace {
 // Linux transfers at most 2 GiB in one call. Smaller portions keep the input of the checksum in the cache.
 constexpr std::size_t portion = std::size_t{1} << 20;
 
-[[noreturn]] void fail(const std::string& what, const std::filesystem::path& path, int reason) {
-  throw CheckpointError("cannot " + what + " " + path.string() + ": " + std::generic_category().message(reason));
-}
-
 template <typename Call>
 auto until_not_interrupted(Call call) {
   auto result = call();
@@ -62,6 +58,10 @@ int open_input(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+void fail(const std::string& what, const std::filesystem::path& path, int reason) {
+  throw CheckpointError("cannot " + what + " " + path.string() + ": " + std::generic_category().message(reason));
+}
 
 OutputFile::OutputFile(std::filesystem::path path, const FileSystem& files)
     : path_(std::move(path)),
@@ -153,14 +153,15 @@ std::filesystem::path normalized(const std::filesystem::path& path) {
 }
 
 bool name_exists(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(std::filesystem::symlink_status(path, ignored));
+  std::error_code error;
+  const auto status = std::filesystem::symlink_status(path, error);
+  if (!std::filesystem::status_known(status)) fail("access", path, error.value());
+  return std::filesystem::exists(status);
 }
 
 std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> entries;
   std::error_code error;
-  if (!std::filesystem::exists(folder, error)) return entries;
   for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     entries.push_back(entry->path());
   }
@@ -187,9 +188,9 @@ void make_folders(const std::filesystem::path& folder, const FileSystem& files) 
   }
 }
 
-void rename_and_sync(const std::filesystem::path& from, const std::filesystem::path& to, const FileSystem& files) {
-  if (files.rename(from, to) != 0) fail("rename " + from.string() + " to", to, errno);
-  sync_folder(normalized(to).parent_path(), files);
+void rename_and_sync(const std::filesystem::path& from, const std::filesystem::path& to) {
+  if (FileSystem::system().rename(from, to) != 0) fail("rename " + from.string() + " to", to, errno);
+  sync_folder(normalized(to).parent_path());
 }
 
 bool rename_to_new_and_sync(const std::filesystem::path& from, const std::filesystem::path& to,

@@ -12,6 +12,9 @@
 
 namespace tutti::checkpoint {
 
+/// Throws the CheckpointError of a call that failed with the errno `reason`: "cannot open PATH: ...".
+[[noreturn]] void fail(const std::string& what, const std::filesystem::path& path, int reason);
+
 /// Identifies the content of a file.
 struct FileDigest {
   std::uint64_t size = 0;
@@ -78,18 +81,18 @@ void sync_folder(const std::filesystem::path& folder, const FileSystem& files = 
 /// `path` without a slash at its end, and with a parent: "a/" becomes "./a".
 std::filesystem::path normalized(const std::filesystem::path& path);
 
-/// True if `path` names anything, also a link whose target is missing.
+/// True if `path` names anything, also a link whose target is missing. Throws CheckpointError if the system does not
+/// tell, for example because a folder may not be searched.
 bool name_exists(const std::filesystem::path& path);
 
-/// The paths in `folder`; empty if it does not exist.
+/// The paths in `folder`; empty if it does not exist. Throws CheckpointError if it cannot be read.
 std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder);
 
 /// Creates `folder` and its missing parents, and syncs the folders with new names.
 void make_folders(const std::filesystem::path& folder, const FileSystem& files = FileSystem::system());
 
 /// Renames within one folder, and syncs the folder. `to` may be a file that exists; it is replaced.
-void rename_and_sync(const std::filesystem::path& from, const std::filesystem::path& to,
-                     const FileSystem& files = FileSystem::system());
+void rename_and_sync(const std::filesystem::path& from, const std::filesystem::path& to);
 
 /// Renames a folder within its parent, and syncs the parent. Returns false, and changes nothing, if `to` exists.
 /// Without support for this rename, `to` may be replaced if it is an empty folder.

@@ -161,7 +161,8 @@ Manifest parse_manifest(const std::string& text) {
 Manifest read_manifest(const std::filesystem::path& folder) {
   const auto path = folder / manifest_name;
   std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) {
+  // read_text() reports any other reason, for example a missing permission.
+  if (std::filesystem::status(path, ignored).type() == std::filesystem::file_type::not_found) {
     const bool is_there = std::filesystem::exists(folder, ignored);
     throw DamagedCheckpointError(folder.string() + " is not a complete checkpoint: " +
                                  (is_there ? std::string("it has no ") + manifest_name : "it does not exist") +
@@ -178,14 +179,6 @@ Manifest read_manifest(const std::filesystem::path& folder) {
   } catch (const CheckpointError& error) {
     throw CheckpointError(explained(error));
   }
-}
-
-CheckpointInfo info_of(const std::filesystem::path& folder, const Manifest& manifest) {
-  return {.folder = folder,
-          .step = manifest.step,
-          .world_size = manifest.world_size,
-          .metric = manifest.metric,
-          .run = manifest.run};
 }
 
 }  // namespace tutti::checkpoint

@@ -10,7 +10,6 @@
 #include <string>
 
 #include "checkpoint/file.h"
-#include "tutti/checkpoint/checkpoint.h"
 
 namespace tutti::checkpoint {
 
@@ -45,6 +44,5 @@ Manifest parse_manifest(const std::string& text);
 /// Reads the manifest of the checkpoint in `folder`. Throws as parse_manifest() does, naming the file, and
 /// DamagedCheckpointError if the file is missing or longer than max_manifest_size.
 Manifest read_manifest(const std::filesystem::path& folder);
-CheckpointInfo info_of(const std::filesystem::path& folder, const Manifest& manifest);
 
 }  // namespace tutti::checkpoint

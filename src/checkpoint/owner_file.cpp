@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/file.h"
 #include "checkpoint/state_json.h"
 #include "comm/os/process.h"
 #include "tutti/core/error.h"
@@ -51,6 +52,15 @@ std::string owner_text() {
               {"start_time", process.start_time},
               {"time_namespace", process.time_namespace}}
       .dump(1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string owner_text_in(const std::filesystem::path& path) {
+  constexpr std::uint64_t max_owner_size = 1 << 16;  // an owner file has a few hundred bytes
+  try {
+    return read_text(path, max_owner_size).text;
+  } catch (const CheckpointError&) {
+    return {};  // removed meanwhile, or of another user
+  }
 }
 
 bool owner_has_exited(const std::string& text) {

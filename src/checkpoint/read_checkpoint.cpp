@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
 
 #include "checkpoint/damaged.h"
@@ -23,7 +24,13 @@ class Reader {
       : folder_(checkpoint::normalized(folder)), manifest_(checkpoint::read_manifest(folder_)) {}
 
   const checkpoint::Manifest& manifest() const { return manifest_; }
-  CheckpointInfo info() const { return checkpoint::info_of(folder_, manifest_); }
+  CheckpointInfo info() const {
+    return {.folder = folder_,
+            .step = manifest_.step,
+            .world_size = manifest_.world_size,
+            .metric = manifest_.metric,
+            .run = manifest_.run};
+  }
 
   json read_json(const std::string& name) const {
     const FileDigest& expected = expect(name);
@@ -72,8 +79,8 @@ class Reader {
     if (entry == manifest_.files.end()) fail(name, "is not in the checkpoint's manifest");
     std::error_code error;
     const auto size = std::filesystem::file_size(folder_ / name, error);
-    if (error) fail(name, "is missing");
-    if (size != entry->second.size) {
+    if (error == std::errc::no_such_file_or_directory) fail(name, "is missing");
+    if (!error && size != entry->second.size) {  // reading reports the error
       fail(name, "has " + std::to_string(size) + " bytes, but was written with " + std::to_string(entry->second.size));
     }
     return entry->second;

@@ -7,19 +7,45 @@
 
 namespace tutti::checkpoint {
 
-void replace_file(const std::filesystem::path& path, const std::function<void(const std::filesystem::path&)>& write) {
+namespace {
+
+void remove_if_there(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!path.empty()) std::filesystem::remove(path, ignored);
+}
+
+}  // namespace
+
+FileReplacement::FileReplacement(const std::filesystem::path& path,
+                                 const std::function<void(const std::filesystem::path&)>& write) {
   std::error_code ignored;
   const auto status = std::filesystem::status(path, ignored);
-  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) return write(path);
-  const auto target = normalized(std::filesystem::exists(status) ? std::filesystem::canonical(path) : path);
-  const auto partial = partial_of(target, new_token());
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    write(path);
+    return;
+  }
+  target_ = normalized(std::filesystem::exists(status) ? std::filesystem::canonical(path) : path);
+  partial_ = partial_of(target_, new_token());
   try {
-    write(partial);
-    rename_and_sync(partial, target);
+    write(partial_);
   } catch (...) {
-    std::filesystem::remove(partial, ignored);
+    remove_if_there(partial_);
     throw;
   }
+}
+
+FileReplacement::~FileReplacement() {
+  remove_if_there(partial_);
+}
+
+void FileReplacement::commit() {
+  if (partial_.empty()) return;
+  rename_and_sync(partial_, target_);
+  partial_.clear();
+}
+
+void replace_file(const std::filesystem::path& path, const std::function<void(const std::filesystem::path&)>& write) {
+  FileReplacement(path, write).commit();
 }
 
 }  // namespace tutti::checkpoint

@@ -5,9 +5,27 @@
 
 namespace tutti::checkpoint {
 
-/// Calls `write` with the hidden name, which must create and sync the file; then gives the file the name `path`, and
-/// syncs the folder. Removes the hidden file if `write` throws; a process that is killed leaves it. Writes through a
-/// link, and writes what is no regular file, such as a device, in place. Throws CheckpointError.
+/// A file that is complete under its hidden name. Writes through a link, and writes what is no regular file, such as a
+/// device, in place. All methods throw CheckpointError.
+class FileReplacement {
+ public:
+  /// Calls `write` with the hidden name, which must create and sync the file. Removes the hidden file if `write`
+  /// throws; a process that is killed leaves it.
+  FileReplacement(const std::filesystem::path& path, const std::function<void(const std::filesystem::path&)>& write);
+  /// Removes the hidden file unless commit() has renamed it.
+  ~FileReplacement();
+  FileReplacement(const FileReplacement&) = delete;
+  FileReplacement& operator=(const FileReplacement&) = delete;
+
+  /// Gives the file its name, and syncs the folder.
+  void commit();
+
+ private:
+  std::filesystem::path target_;
+  std::filesystem::path partial_{};  // the hidden name; empty for a file that was written in place
+};
+
+/// A FileReplacement that is committed at once.
 void replace_file(const std::filesystem::path& path, const std::function<void(const std::filesystem::path&)>& write);
 
 }  // namespace tutti::checkpoint

@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <span>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "checkpoint/file.h"
@@ -18,20 +17,13 @@
 namespace tutti::checkpoint {
 namespace {
 
-// Owner files are a few hundred bytes.
-constexpr std::uint64_t max_owner_size = 1 << 16;
-
-[[noreturn]] void owner_failure(const std::string& what, const std::filesystem::path& path, int reason) {
-  throw CheckpointError("cannot " + what + " " + path.string() + ": " + std::generic_category().message(reason));
-}
-
 enum class Lock { taken, held_elsewhere, unsupported };
 
 Lock lock(int descriptor, const std::filesystem::path& path, const FileSystem& files) {
   if (files.lock(descriptor) == 0) return Lock::taken;
   if (errno == EWOULDBLOCK || errno == EAGAIN || errno == EINTR) return Lock::held_elsewhere;
   if (is_unsupported(errno)) return Lock::unsupported;
-  owner_failure("lock", path, errno);
+  fail("lock", path, errno);
 }
 
 // False if the file was removed, and perhaps created again, since it was opened.
@@ -40,14 +32,6 @@ bool is_at(int descriptor, const std::filesystem::path& path) {
   struct stat named {};
   return ::fstat(descriptor, &opened) == 0 && ::stat(path.c_str(), &named) == 0 && opened.st_dev == named.st_dev &&
          opened.st_ino == named.st_ino;
-}
-
-std::string text_of(const std::filesystem::path& path) {
-  try {
-    return read_text(path, max_owner_size).text;
-  } catch (const CheckpointError&) {
-    return {};  // removed meanwhile, or of another user
-  }
 }
 
 class OpenOwner {
@@ -76,7 +60,7 @@ bool remove_ended(const std::filesystem::path& path, const FileSystem& files) {
   if (owner.descriptor() < 0) {
     if (errno == ENOENT) return true;
     if (errno == EACCES || errno == EPERM) return false;
-    owner_failure("open", path, errno);
+    fail("open", path, errno);
   }
   switch (owner.lock()) {
     case Lock::held_elsewhere:
@@ -84,10 +68,10 @@ bool remove_ended(const std::filesystem::path& path, const FileSystem& files) {
     case Lock::taken:
       break;
     case Lock::unsupported:
-      if (!owner_has_exited(text_of(path))) return false;
+      if (!owner_has_exited(owner_text_in(path))) return false;
   }
   // A file that is at this path is removed only by the process that holds its lock.
-  if (owner.is_current() && files.remove(path) != 0 && errno != ENOENT) owner_failure("remove", path, errno);
+  if (owner.is_current() && files.remove(path) != 0 && errno != ENOENT) fail("remove", path, errno);
   return true;
 }
 
@@ -96,14 +80,14 @@ int create_owner(const std::filesystem::path& path, const FileSystem& files) {
   OpenOwner owner(path, O_WRONLY | O_CREAT | O_EXCL, files);
   if (owner.descriptor() < 0) {
     if (errno == EEXIST) return -1;
-    owner_failure("create", path, errno);
+    fail("create", path, errno);
   }
   try {
     // Another process may have found the file before it was locked, and have removed it.
     const Lock result = owner.lock();
     if (result == Lock::held_elsewhere || (result == Lock::taken && !owner.is_current())) return -1;
     const std::string text = owner_text();
-    if (files.write(owner.descriptor(), std::as_bytes(std::span(text))) < 0) owner_failure("write", path, errno);
+    if (files.write(owner.descriptor(), std::as_bytes(std::span(text))) < 0) fail("write", path, errno);
   } catch (const CheckpointError&) {
     files.remove(path);
     throw;
@@ -135,7 +119,7 @@ Reservation Reservation::take(const std::filesystem::path& folder, const FileSys
   auto reservation = try_take(target, files);
   if (!reservation) {
     const auto path = owner_of(target);
-    throw UsageError(owner_name(text_of(path)) + " writes " + target.string() +
+    throw UsageError(owner_name(owner_text_in(path)) + " writes " + target.string() +
                      " now: choose another name. If this process has exited, remove " + path.string());
   }
   refuse_existing();  // another process may have committed it meanwhile

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <deque>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
@@ -13,6 +14,7 @@
 #include "checkpoint/damaged.h"
 #include "checkpoint/file.h"
 #include "checkpoint/replace_file.h"
+#include "checkpoint/safetensors_file.h"
 #include "core/json_depth.h"
 #include "tutti/core/error.h"
 
@@ -110,9 +112,10 @@ void save_sharded(const std::filesystem::path& path, const Safetensors& content,
   } else {
     nlohmann::json index;
     std::uint64_t total = 0;
+    std::deque<FileReplacement> files;  // all are complete before the first one replaces a file
     for (std::size_t part = 0; part < parts.size(); ++part) {
       const auto shard = shard_of(path, part + 1, parts.size());
-      save_safetensors(shard, parts[part]);
+      files.emplace_back(shard, [&](const std::filesystem::path& file) { write_safetensors(file, parts[part]); });
       written.insert(shard.filename());
       for (const auto& [name, tensor] : parts[part].tensors) {
         index["weight_map"][name] = shard.filename().string();
@@ -120,8 +123,16 @@ void save_sharded(const std::filesystem::path& path, const Safetensors& content,
       }
     }
     index["metadata"]["total_size"] = total;
-    replace_file(index_of(path), [&](const std::filesystem::path& file) { write_text(file, index.dump(2) + "\n"); });
+    const auto write_index = [&](const std::filesystem::path& file) { write_text(file, index.dump(2) + "\n"); };
+    files.emplace_back(index_of(path), write_index);
     written.insert(index_of(path).filename());
+    // An earlier index could refer to shards of both saves if the process is killed between the renames. Without an
+    // index, load_model() throws.
+    if (name_exists(shard_of(path, 1, parts.size()))) {
+      remove_folder(index_of(path));
+      sync_folder(normalized(path).parent_path());
+    }
+    for (FileReplacement& file : files) file.commit();
   }
   remove_others(path, written);
 }

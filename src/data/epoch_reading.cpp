@@ -68,10 +68,6 @@ void EpochReading::received() {
   ++received_;
 }
 
-void EpochReading::end_empty_epoch() {
-  cursor_->end(cursor_->begin());
-}
-
 void EpochReading::compare_samples(const LoaderAgreement& agreement) const {
   constexpr std::int64_t failed = -1;
   std::shared_ptr<const SampledEpoch> mine;

@@ -23,7 +23,7 @@ void check(const std::vector<std::int64_t>& samples, std::int64_t epoch, std::in
 
 void SampledEpoch::append(std::int64_t number, std::vector<std::size_t>& to) const {
   const auto item = static_cast<std::size_t>(number);
-  if (!of_batches) {
+  if (ends.empty()) {
     to.push_back(static_cast<std::size_t>(samples[item]));
     return;
   }
@@ -44,7 +44,7 @@ std::shared_ptr<const SampledEpoch> sample_epoch(const Sampler& sampler, std::in
 
 std::shared_ptr<const SampledEpoch> sample_epoch(const BatchSampler& sampler, std::int64_t epoch,
                                                  std::int64_t dataset_size) {
-  SampledEpoch sampled{.of_batches = true};
+  SampledEpoch sampled;
   for (const std::vector<std::int64_t>& batch : sampler(epoch)) {
     if (batch.empty()) throw UsageError("the batch sampler returned an empty batch in epoch " + std::to_string(epoch));
     check(batch, epoch, dataset_size);

@@ -13,9 +13,8 @@ namespace tutti {
 struct SampledEpoch {
   std::vector<std::int64_t> samples{};  ///< the samples of all items
   std::vector<std::int64_t> ends{};     ///< the end of each batch in `samples`; empty if items are samples
-  bool of_batches = false;
 
-  std::int64_t size() const { return static_cast<std::int64_t>(of_batches ? ends.size() : samples.size()); }
+  std::int64_t size() const { return static_cast<std::int64_t>(ends.empty() ? samples.size() : ends.size()); }
   /// Appends the samples of item `number`.
   void append(std::int64_t number, std::vector<std::size_t>& to) const;
   /// Differs for epochs with other samples, another order or other batches.

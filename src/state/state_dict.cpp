@@ -30,8 +30,7 @@ const StateValue& StateDict::find(const std::string& name) const {
 namespace {
 
 bool is_copied_through_staging(const at::Tensor& tensor) {
-  return tensor.defined() && devices::is_accelerator(tensor.device()) && tensor.layout() == at::kStrided &&
-         !tensor.is_quantized();
+  return devices::is_accelerator(tensor.device()) && tensor.layout() == at::kStrided && !tensor.is_quantized();
 }
 
 }  // namespace
@@ -42,7 +41,7 @@ StateDict start_copy_to_cpu(const StateDict& state, std::vector<devices::StreamE
   std::vector<at::Tensor> on_accelerators;
   for (const auto& [name, value] : state.values()) {
     const auto* tensor = std::get_if<at::Tensor>(&value);
-    if (tensor == nullptr) {
+    if (tensor == nullptr || !tensor->defined()) {
       copy.set(name, value);
     } else if (is_copied_through_staging(*tensor)) {
       names.push_back(name);

@@ -82,7 +82,8 @@ Accelerator::State::State(const AcceleratorOptions& options)
       precision(std::make_shared<PrecisionGuard>(mixed_precision)) {
   // The program may change its working directory.
   if (!project.project_dir.empty()) project.project_dir = std::filesystem::absolute(project.project_dir);
-  if (device) device = device_of_rank(*device, communicator.topology().local_rank);
+  removable({}, project.retention);  // throws for invalid options
+  if (device) device = devices::device_of_rank(*device, communicator.topology().local_rank);
   use_device(device.value_or(at::kCPU));
   logger.debug(std::to_string(num_processes()) + " ranks on " + std::to_string(communicator.topology().num_nodes) +
                " nodes, backend " + communicator.backend_name() + ", device " + device.value_or(at::kCPU).str() + ", " +

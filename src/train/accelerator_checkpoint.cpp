@@ -1,11 +1,6 @@
 // Accelerator: saving and loading checkpoints.
-#include <array>
-#include <cinttypes>
-#include <cstdio>
 #include <functional>
 #include <map>
-#include <random>
-#include <sstream>
 #include <system_error>
 #include <tuple>
 #include <utility>
@@ -13,6 +8,7 @@
 #include "checkpoint/agreement.h"
 #include "checkpoint/damaged.h"
 #include "checkpoint/file.h"
+#include "checkpoint/folder_names.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/reservation.h"
 #include "sync/window_resharding.h"
@@ -41,15 +37,6 @@ struct SaveAnswer {
     return {std::move(used), std::move(digests), std::move(folder)};
   }
 };
-
-/// A unique identifier for a new run.
-std::string new_run() {
-  std::random_device device;
-  std::array<char, 17> text{};
-  const std::uint64_t number = (std::uint64_t{device()} << 32) | device();
-  std::snprintf(text.data(), text.size(), "%016" PRIx64, number);
-  return text.data();
-}
 
 bool stands_in(const std::filesystem::path& checkpoint, const std::filesystem::path& folder) {
   std::error_code ignored;
@@ -121,7 +108,7 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options, c
     for (const State::SavedParts::Part& part : parts.all) {
       StateDict state = part.save();
       if (part.per_rank) {
-        content.per_rank.set(part.name, state);
+        State::SavedParts::set_own(content.per_rank, part.name, state);
       } else if (part.own_values && num_processes() > 1) {
         own_values.emplace_back(part.name, part.own_values(state));
       }
@@ -137,7 +124,7 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options, c
       answer.used.push_back(windows.back().get<bool>("consumed") && !state_->local());
     }
     if (!is_main_process()) return answer.to_text();
-    if (!state_->run) state_->run = new_run();
+    if (!state_->run) state_->run = checkpoint::new_token();
     content.run = *state_->run;
     if (!automatic) return answer.to_text();
     const auto folder = state_->checkpoints_folder();
@@ -152,7 +139,7 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options, c
       const auto digest = of_rank.digests.find(name);
       return digest != of_rank.digests.end() && digest->second == answers[0].digests[name];
     };
-    if (!std::ranges::all_of(answers, is_equal)) content.per_rank.set(name, values);
+    if (!std::ranges::all_of(answers, is_equal)) State::SavedParts::set_own(content.per_rank, name, values);
   }
   for (std::size_t i = 0; i < windows.size(); ++i) {
     if (std::ranges::all_of(answers, [i](const SaveAnswer& of_rank) { return of_rank.used.at(i); })) {
@@ -210,10 +197,15 @@ CheckpointInfo Accelerator::State::load(const std::filesystem::path& folder) {
   });
 
   std::vector<std::function<void()>> undo;
-  const auto load_one = [&undo](const auto& save, const auto& load_from, const StateDict& state) {
-    const StateDict before = copy_to_cpu(save());
-    load_from(state);  // changes nothing if it throws
-    undo.push_back([load_from, before] { load_from(before); });
+  const auto load_one = [&undo](const SavedParts::Part& part, const StateDict& state) {
+    std::function<void()> restore;
+    if (part.undo) {
+      restore = part.undo();
+    } else {
+      restore = [load = part.load, before = copy_to_cpu(part.save())] { load(before); };
+    }
+    part.load(state);  // changes nothing if it throws
+    undo.push_back(std::move(restore));
   };
   try {
     checkpoint::on_all_ranks(prepare_communicator, "load_state", [&] {
@@ -221,8 +213,8 @@ CheckpointInfo Accelerator::State::load(const std::filesystem::path& folder) {
       const auto load_part = [&](const SavedParts::Part& part) {
         // A rank that trains the model of all ranks does not load one that it trained alone.
         const bool has_own = same_size && (part.per_rank || !saved_local);
-        const StateDict own = has_own ? saved.per_rank.at(rank()).part(*part.saved_name) : StateDict();
-        load_one(part.save, part.load, SavedParts::state_of(part, saved.shared.at(*part.saved_name), own));
+        const auto own = has_own ? SavedParts::own_in(saved.per_rank.at(rank()), *part.saved_name) : std::nullopt;
+        load_one(part, SavedParts::state_of(part, saved.shared.at(*part.saved_name), own));
       };
       for (const SavedParts::Part& part : parts.all) {
         if (part.early) load_part(part);
@@ -248,10 +240,10 @@ CheckpointInfo Accelerator::State::load(const std::filesystem::path& folder) {
         const auto restore = [reducer](const StateDict& state) {
           if (!state.empty()) reducer->load_state_dict(state);
         };
-        load_one(before, restore, window);
+        load_one({.save = before, .load = restore}, window);
       }
       if (static_cast<std::size_t>(rank()) < saved.per_rank.size()) {
-        load_one(random_state, load_random_state, saved.per_rank[rank()].part("random"));
+        load_one({.save = random_state, .load = load_random_state}, saved.per_rank[rank()].part("random"));
       }
       SavedParts now = saved_parts();  // an early part may have made the ranks local
       for (std::size_t i = 0; i < now.all.size(); ++i) {
@@ -292,7 +284,9 @@ CheckpointInfo Accelerator::State::load(const std::filesystem::path& folder) {
     }
   }
   for (const SavedParts::Part& part : parts.all) {
-    const auto has_it = [&](const StateDict& of_rank) { return !of_rank.part(*part.saved_name).empty(); };
+    const auto has_it = [&](const StateDict& of_rank) {
+      return SavedParts::own_in(of_rank, *part.saved_name).has_value();
+    };
     if (!part.saved_name || saved.info.world_size == num_processes() || std::ranges::none_of(saved.per_rank, has_it))
       continue;
     logger.warning(folder.string() + " holds values of '" + *part.saved_name + "' that differed between the " +
@@ -316,30 +310,27 @@ std::optional<CheckpointInfo> Accelerator::load_latest_state(const CallSite& whe
     throw UsageError("load_latest_state(): set AcceleratorOptions::project.project_dir");
   }
   wait_for_checkpoint();
-  // One line for each folder with a checkpoint's name, newest first. The first character tells if it has a manifest.
-  constexpr char with_manifest = 'm';
-  constexpr char without_manifest = '-';
+  // Whether it has a manifest, and the name: of each folder with a checkpoint's name, newest first.
+  using Found = std::vector<std::pair<bool, std::string>>;
   const auto answers = checkpoint::on_all_ranks(state_->prepare_communicator, "load_latest_state", [&] {
-    std::string lines;
-    if (!is_main_process()) return lines;
+    Found found;
+    if (!is_main_process()) return pack(found);
     for (const auto& folder : CheckpointFolder(state_->checkpoints_folder()).folders()) {
-      lines += checkpoint::name_exists(folder / checkpoint::manifest_name) ? with_manifest : without_manifest;
-      lines += folder.filename().string() + "\n";
+      found.emplace_back(checkpoint::name_exists(folder / checkpoint::manifest_name), folder.filename().string());
     }
-    return lines;
+    return pack(found);
   });
-  std::istringstream lines(answers[0]);
   std::string skipped;
   bool any_manifest = false;
-  for (std::string line; std::getline(lines, line);) {
-    any_manifest = any_manifest || line.front() == with_manifest;
+  for (const auto& [has_manifest, name] : unpack<Found>(answers[0])) {
+    any_manifest = any_manifest || has_manifest;
     try {
-      return state_->load(state_->checkpoints_folder() / line.substr(1));
+      return state_->load(state_->checkpoints_folder() / name);
     } catch (const checkpoint::DamagedCheckpointError& error) {
       // Thrown on all ranks, so all ranks try the same checkpoint next.
       skipped += (skipped.empty() ? "" : "; ") + std::string(error.what());
       if (is_main_process()) {
-        state_->logger.warning("load_latest_state() skips the checkpoint " + line.substr(1) + ": " + error.what());
+        state_->logger.warning("load_latest_state() skips the checkpoint " + name + ": " + error.what());
       }
     }
   }

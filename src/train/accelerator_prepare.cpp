@@ -159,13 +159,20 @@ void Accelerator::prepare_model(std::shared_ptr<torch::nn::Module> module) {
   state_->compare_options();
   if (num_processes() > 1 && state_->reducer_options.check_replicas) refuse_rank_dependent_layers(*module);
   auto parameters = named_parameters_of(*module);
+  const auto known = std::ranges::find(state_->models, module, &State::Model::module);
+  if (known != state_->models.end()) {
+    // A later parameter may have the address of one that the model no longer has.
+    for (const NamedParameter& old : known->parameters) {
+      const auto is_old = [&old](const NamedParameter& one) { return one.tensor.is_same(old.tensor); };
+      if (std::ranges::none_of(parameters, is_old)) state_->ignored.erase(old.tensor.unsafeGetTensorImpl());
+    }
+  }
   for (const NamedParameter& parameter : parameters) {
     const auto names_it = [&](const std::string& name) { return is_named_by(parameter, name); };
     if (std::ranges::any_of(state_->ignored_names, names_it)) {
       state_->ignored.insert(parameter.tensor.unsafeGetTensorImpl());
     }
   }
-  const auto known = std::ranges::find(state_->models, module, &State::Model::module);
   if (known != state_->models.end()) {
     // The model may have changed since it was prepared.
     for (NamedParameter& parameter : parameters) parameter.model = known->error_name;
@@ -217,13 +224,16 @@ Optimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer
   if (!ignored.empty()) {
     local_reducer = std::make_shared<Reducer>(ignored, Communicator(), state_->reducer_options);
     local_reducer->set_local(true);
-    state_->add({.reducer = local_reducer, .has_optimizer = true, .ignored = true}, ignored);
   }
   if (!shared.empty() || ignored.empty()) {
     reducer = std::make_shared<Reducer>(shared, state_->communicator.duplicate("optimizer"), state_->reducer_options);
-    state_->add({.reducer = reducer, .has_optimizer = true}, shared);
     replicate_optimizer(*optimizer, state_->prepare_communicator,
                         [this](const at::Tensor& parameter) { return state_->is_ignored(parameter); });
+  }
+  // Added only now: a prepare() that threw may be repeated.
+  if (local_reducer) state_->add({.reducer = local_reducer, .has_optimizer = true, .ignored = true}, ignored);
+  if (reducer) {
+    state_->add({.reducer = reducer, .has_optimizer = true}, shared);
   } else {
     reducer = std::exchange(local_reducer, nullptr);
   }
@@ -253,7 +263,11 @@ Scheduler Accelerator::prepare_schedule(const std::optional<Optimizer>& optimize
 ReduceLROnPlateau Accelerator::prepare_plateau(const std::optional<Optimizer>& optimizer,
                                                const PlateauOptions& options) {
   ReduceLROnPlateau scheduler(optimizer_of_schedule(optimizer), options,
-                              [state = state_.get()](double metric) { return state->mean_over_ranks(metric); });
+                              [group = state_->prepare_communicator](double metric) {
+                                const at::Tensor sum = at::scalar_tensor(metric, at::kDouble);
+                                group.all_reduce(sum, ReduceOp::sum, comm::internal_call("metric")).wait();
+                                return sum.item<double>() / group.size();
+                              });
   state_->schedulers.push_back(
       {.object = std::make_shared<ReduceLROnPlateau>(scheduler), .optimizer = &optimizer->inner()});
   return scheduler;

@@ -143,10 +143,20 @@ void Accelerator::State::watch_buffers() {
     optimizer.state_->after_step = nullptr;
     if (!schedule->concerns(index)) continue;
     if (!buffer_communicator) buffer_communicator = communicator.duplicate("buffers");
-    optimizer.state_->after_step = [schedule, index, how = buffer_sync, group = *buffer_communicator,
-                                    weak_reducer = std::weak_ptr(optimizer.reducer())] {
-      const auto reducer = weak_reducer.lock();
-      if (reducer && !reducer->local()) synchronize_buffers(schedule->after_step(index), how, group);
+    // Buffers stay those of a rank while one of these reducers takes local steps. The reducer of ignored parameters
+    // always does, so the others decide for it.
+    std::vector<std::weak_ptr<Reducer>> deciding;
+    const bool of_ignored = std::ranges::any_of(
+        reducers, [&](const PreparedReducer& one) { return one.ignored && one.reducer == optimizer.reducer(); });
+    for (const PreparedReducer& one : reducers) {
+      if (of_ignored ? !one.ignored : one.reducer == optimizer.reducer()) deciding.push_back(one.reducer);
+    }
+    optimizer.state_->after_step = [schedule, index, how = buffer_sync, group = *buffer_communicator, deciding] {
+      const auto is_local = [](const std::weak_ptr<Reducer>& weak) {
+        const auto reducer = weak.lock();
+        return !reducer || reducer->local();
+      };
+      if (std::ranges::none_of(deciding, is_local)) synchronize_buffers(schedule->after_step(index), how, group);
     };
   }
 }
@@ -178,12 +188,6 @@ void Accelerator::State::compare_parameters_without_optimizer() {
     }
     one.reducer->compare_also(std::move(unstepped));
   }
-}
-
-double Accelerator::State::mean_over_ranks(double value) const {
-  const at::Tensor sum = at::scalar_tensor(value, at::kDouble);
-  prepare_communicator.all_reduce(sum, ReduceOp::sum, comm::internal_call("metric")).wait();
-  return sum.item<double>() / num_processes();
 }
 
 }  // namespace tutti

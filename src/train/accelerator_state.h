@@ -104,7 +104,6 @@ struct Accelerator::State {
   c10::DeviceType device_of_forward() const;
   /// Seeds the random generators for micro-batch `scope` of this rank's block (ReproducibleOptions).
   void seed_micro_batch(const Reducer& reducer, std::int64_t scope) const;
-  double mean_over_ranks(double value) const;
 
   SavedParts saved_parts();
   /// Forgets loaders and registered objects that the program has destroyed.

@@ -4,10 +4,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdint>
 #include <span>
 #include <string>
-#include <system_error>
 
 #include "checkpoint/file.h"
 #include "checkpoint/file_system.h"
@@ -21,14 +19,11 @@ ProjectLock::ProjectLock(const std::filesystem::path& folder) {
   checkpoint::make_folders(folder, files);
   const auto path = folder / ".lock";
   file_ = FileDescriptor::open_unshared([&] { return files.open(path, O_RDWR | O_CREAT); });
-  if (!file_.is_open()) {
-    throw CheckpointError("cannot open " + path.string() + ": " + std::generic_category().message(errno));
-  }
+  if (!file_.is_open()) checkpoint::fail("open", path, errno);
   if (files.lock(file_.get()) != 0) {
     if (checkpoint::is_unsupported(errno)) return;
-    constexpr std::uint64_t max_owner_size = 1 << 16;
-    throw UsageError(checkpoint::owner_name(checkpoint::read_text(path, max_owner_size).text) + " trains in " +
-                     folder.string() + " now: choose another project_dir, or wait for its end");
+    throw UsageError(checkpoint::owner_name(checkpoint::owner_text_in(path)) + " trains in " + folder.string() +
+                     " now: choose another project_dir, or wait for its end");
   }
   const std::string owner = checkpoint::owner_text();  // for the message above; without it the lock is as good
   if (::ftruncate(file_.get(), 0) == 0) files.write(file_.get(), std::as_bytes(std::span(owner)));

@@ -6,10 +6,6 @@
 
 namespace tutti {
 
-at::Device device_of_rank(at::Device wanted, int local_rank) {
-  return devices::device_of_rank(wanted, local_rank);
-}
-
 void use_device(at::Device device) {
   if (!devices::is_accelerator(device)) return;
   devices::require_available(device);

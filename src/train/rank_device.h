@@ -9,9 +9,6 @@
 
 namespace tutti {
 
-/// Returns `wanted`. An accelerator without a number gets the local rank modulo the number of devices.
-at::Device device_of_rank(at::Device wanted, int local_rank);
-
 /// Makes an accelerator the current device of the calling thread, as programs that use a device type without a number
 /// expect. Throws UsageError if the device does not exist.
 void use_device(at::Device device);

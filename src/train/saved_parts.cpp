@@ -12,6 +12,8 @@
 #include "tutti/checkpoint/model_file.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/core/crc32c.h"
+#include "tutti/detail/data/epoch_cursor.h"
+#include "tutti/detail/data/stream_cursor.h"
 #include "tutti/detail/sync/reducer.h"
 
 namespace tutti {
@@ -91,6 +93,22 @@ constexpr const char* loader_kind = "loader";
 constexpr const char* model_kind = "model";
 constexpr const char* micro_batches_key = "micro_batches";
 
+/// In the state of a rank: marks a part without values, whose keys would not show that the rank saved it.
+std::string empty_key(const std::string& part) {
+  return "empty." + part;
+}
+
+/// A cursor is restored by value: load_state_dict() would detach it from a running loop.
+std::function<std::function<void()>()> undo_of(const std::shared_ptr<Stateful>& cursor) {
+  const auto restore = [](const auto& known) -> std::function<void()> {
+    return [known, before = *known] { *known = before; };
+  };
+  return [cursor, restore] {
+    const auto of_dataset = std::dynamic_pointer_cast<EpochCursor>(cursor);
+    return of_dataset ? restore(of_dataset) : restore(std::dynamic_pointer_cast<StreamCursor>(cursor));
+  };
+}
+
 std::string identity_in(const std::map<std::string, StateDict>& shared, const std::string& name) {
   const auto identities = shared.find(identities_part);
   // Earlier versions saved no identities: objects are matched by their order.
@@ -135,11 +153,24 @@ Accelerator::State::SavedParts::Part Accelerator::State::SavedParts::part_of(std
           .load = [object](const StateDict& state) { object->load_state_dict(state); }};
 }
 
-StateDict Accelerator::State::SavedParts::state_of(const Part& part, const StateDict& shared, const StateDict& own) {
-  if (own.empty()) return shared;  // also of earlier versions, which saved some objects on rank 0 only
-  if (part.kind != model_kind) return own;
+void Accelerator::State::SavedParts::set_own(StateDict& per_rank, const std::string& part, const StateDict& values) {
+  per_rank.set(part, values);
+  if (values.empty()) per_rank.set(empty_key(part), true);
+}
+
+std::optional<StateDict> Accelerator::State::SavedParts::own_in(const StateDict& per_rank, const std::string& part) {
+  StateDict own = per_rank.part(part);
+  // Earlier versions saved some objects on rank 0 only, and no mark of a state without values.
+  if (own.empty() && !per_rank.contains(empty_key(part))) return std::nullopt;
+  return own;
+}
+
+StateDict Accelerator::State::SavedParts::state_of(const Part& part, const StateDict& shared,
+                                                   const std::optional<StateDict>& own) {
+  if (!own) return shared;
+  if (part.kind != model_kind) return *own;
   StateDict state = shared;
-  for (const auto& [name, value] : own.values()) state.set(name, value);
+  for (const auto& [name, value] : own->values()) state.set(name, value);
   return state;
 }
 
@@ -236,6 +267,7 @@ Accelerator::State::SavedParts Accelerator::State::saved_parts() {
   }
   for (const NamedLoader& loader : loaders) {
     SavedParts::Part part = SavedParts::part_of(loader.cursor.lock());
+    part.undo = undo_of(loader.cursor.lock());
     part.evaluation = loader.evaluation;
     parts.add(loader_kind, loader.description, std::move(part));
   }
@@ -258,7 +290,8 @@ Accelerator::State::SavedParts Accelerator::State::saved_parts() {
   }
   add_unique(accumulation_part,
              {.save = [this] { return accumulation_state(); },
-              .load = [this](const StateDict& state) { load_accumulation_state(state); }},
+              .load = [this](const StateDict& state) { load_accumulation_state(state); },
+              .undo = [this]() -> std::function<void()> { return [this, before = scopes] { scopes = before; }; }},
              false);
   for (const Optimizer& optimizer : optimizers) {
     SavedParts::Part part = SavedParts::part_of(std::make_shared<Optimizer>(optimizer));

@@ -20,6 +20,9 @@ struct Accelerator::State::SavedParts {
     std::string name{};
     std::function<StateDict()> save{};
     std::function<void(const StateDict&)> load{};
+    /// Returns a function that restores the object as it is now. Unset: load() of what save() returns. For an object
+    /// that a running loop moves, because load() detaches it from the loop.
+    std::function<std::function<void()>()> undo{};
     /// True if each rank has its own state. Rank 0's state is also written as a shared part, for other readers.
     bool per_rank = false;
     /// Selects the values of save() that may differ between ranks although `per_rank` is false: all of an object, a
@@ -37,8 +40,12 @@ struct Accelerator::State::SavedParts {
     std::optional<std::string> saved_name{};
   };
   static Part part_of(std::shared_ptr<Stateful> object);
-  /// The state to load where `own` is what this rank saved, or empty, and `shared` what rank 0 saved.
-  static StateDict state_of(const Part& part, const StateDict& shared, const StateDict& own);
+  /// Adds this rank's values of a part to its state, also if it has none.
+  static void set_own(StateDict& per_rank, const std::string& part, const StateDict& values);
+  /// What set_own() added to the state of a rank; nullopt if the rank loads the shared part.
+  static std::optional<StateDict> own_in(const StateDict& per_rank, const std::string& part);
+  /// The state to load where `own` is own_in() of this rank, and `shared` what rank 0 saved.
+  static StateDict state_of(const Part& part, const StateDict& shared, const std::optional<StateDict>& own);
 
   std::vector<Part> all{};
   /// The identities of the reducers, whose windows are saved by rank.

@@ -91,14 +91,11 @@ std::vector<ScopeCounter> ScopeCounter::load(const StateDict& state, std::size_t
     return state.contains(name) ? numbers(name) : Numbers(count, value);
   };
   const Numbers micro_batches = numbers("micro_batches");
-  if (micro_batches.size() != count) {
-    throw CheckpointError("the checkpoint has " + std::to_string(micro_batches.size()) +
-                          " prepared optimizers and models without one, this program has " + std::to_string(count));
-  }
   const Numbers batches = numbers_or("split_batches", -1);
   const Numbers per_batch = numbers_or("scopes_per_batch", unknown);
   const Numbers previous_end = numbers_or("scopes_on_last_batch", unknown);
-  if (batches.size() != count || per_batch.size() != count || previous_end.size() != count) {
+  if (micro_batches.size() != count || batches.size() != count || per_batch.size() != count ||
+      previous_end.size() != count) {
     throw CheckpointError("the saved counts of accumulate() scopes are damaged: their numbers differ");
   }
   std::vector<ScopeCounter> counters(count);

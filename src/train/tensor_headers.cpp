@@ -52,7 +52,6 @@ std::string remedy_for(const std::string& what, const TensorHeaders& a, const Te
   return "Use pad_across_processes() to make sizes equal" + for_objects;
 }
 
-/// The index of the first tensor in which two ranks differ.
 std::string at_place(const TensorHeaders& tensors, std::size_t place) {
   return place < tensors.size() ? tensors[place].describe() : "no further tensor";
 }

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/util/ScopeExit.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -161,6 +162,12 @@ void TrainerContext::take_project() {
   });
 }
 
+bool TrainerContext::has_norm_by_rank() const {
+  const auto& state = *accelerator_.state_;
+  const auto is_ignored = [&state](const at::Tensor& parameter) { return state.is_ignored(parameter); };
+  return state.takes_local_steps() || std::ranges::all_of(module_->parameters(), is_ignored);
+}
+
 bool TrainerContext::done() const {
   return stop_requested_ || signal_received_ || (options_.max_steps && global_step() >= *options_.max_steps) ||
          (options_.max_epochs && epoch() >= *options_.max_epochs);
@@ -299,6 +306,15 @@ void TrainerContext::finish() {
   if (options_.log_every > 0 && logged_step_ < global_step()) log_metrics();
   if (options_.evaluate_every > 0 && evaluated_step_ < global_step() && !signal_received_) evaluate({});
   if (!accelerator_.project().project_dir.empty() && saved_step_ < global_step()) save_checkpoint({});
+}
+
+void TrainerContext::fail_without_data() {
+  finish();
+  accelerator_.wait_for_checkpoint();
+  throw UsageError("Trainer: 2 epochs in a row had no batch, so the run cannot reach max_steps: it is at step " +
+                   std::to_string(global_step()) + " of " + std::to_string(*options_.max_steps) +
+                   ". The stream has ended and has no reset(), or drop_last leaves no batch of it: add reset(), or set "
+                   "max_epochs");
 }
 
 Scalars TrainerContext::evaluate(const CallSite& where) {

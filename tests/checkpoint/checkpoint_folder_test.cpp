@@ -2,11 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstdio>
 #include <limits>
+#include <span>
 
 #include "checkpoint/scratch.h"
 #include "checkpoint/states.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/core/crc32c.h"
 
 namespace tutti::test::checkpoint_folder_test {
 namespace {
@@ -160,6 +164,18 @@ TEST_F(Folder, PruneKeepsCheckpointsOfOtherRuns) {
   EXPECT_EQ(checkpoints_.newest()->run, "second");
   checkpoints_.prune({.keep_last = 1});
   EXPECT_TRUE(has("checkpoint_0"));
+}
+
+TEST_F(Folder, PruneLeavesACheckpointOfAnotherFormatVersionAlone) {
+  for (const char* name : {"checkpoint_0", "checkpoint_1", "checkpoint_2"}) write(name);
+  const auto manifest = folder_.path() / "checkpoint_1" / "manifest.json";
+  std::string rest = content_of(manifest).substr(22);  // after the checksum
+  rest.replace(rest.find("\"version\": 1"), 12, "\"version\": 2");
+  std::array<char, 16> crc{};
+  std::snprintf(crc.data(), crc.size(), "%08x", crc32c(std::as_bytes(std::span(rest))));
+  write_content(manifest, std::string("{\"crc32c\": \"") + crc.data() + "\"," + rest);
+  EXPECT_NO_THROW(checkpoints_.prune({.keep_last = 1}));
+  EXPECT_TRUE(has("checkpoint_1") && has("checkpoint_2") && !has("checkpoint_0"));
 }
 
 TEST_F(Folder, PruneWithoutALimitRemovesNoCheckpoint) {

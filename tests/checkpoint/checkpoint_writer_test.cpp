@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -64,6 +65,35 @@ TEST(CheckpointWriter, ErrorsAreThrownOnceByWaitOrTheNextStart) {
   writer.start(folder.path() / "checkpoint_1", small_content(1, 0), {});
   writer.wait();
   EXPECT_EQ(CheckpointFolder(folder.path()).newest()->step, 1);
+}
+
+// A copy that fails on one rank, for example because memory is full.
+const ProcessCase failed_copy("checkpoint writer: a copy that fails", [](const Communicator& communicator,
+                                                                         const std::filesystem::path& folder) {
+  CheckpointWriter writer(communicator.duplicate("checkpoints"));
+  auto content = small_content(1, communicator.rank());
+  if (communicator.rank() == 1) content.per_rank.set("no memory", at::empty({2}, at::kMeta));
+  expect_error<CheckpointError>([&] { writer.start(folder / "checkpoint_1", content, {}); }, {"rank 1: "});
+  writer.start(folder / "checkpoint_2", small_content(2, communicator.rank()), {});
+  writer.wait();
+  EXPECT_NO_THROW(read_checkpoint(folder / "checkpoint_2"));
+});
+TEST(CheckpointWriter, ACopyThatFailsOnOneRankIsAnErrorOnAllRanks) {
+  failed_copy.on_threads({2});
+}
+
+const ProcessCase only_rank_0("checkpoint writer: shared parts", [](const Communicator& communicator,
+                                                                    const std::filesystem::path& folder) {
+  CheckpointWriter writer(communicator.duplicate("checkpoints"));
+  auto content = small_content(1, communicator.rank());
+  // A copy would fail.
+  if (communicator.rank() != 0) content.shared["model"].set("weight", at::empty({2}, at::kMeta));
+  writer.start(folder / "checkpoint_1", content, {});
+  writer.wait();
+  EXPECT_TRUE(same(read_checkpoint(folder / "checkpoint_1").shared, small_content(1, 0).shared));
+});
+TEST(CheckpointWriter, OnlyRank0CopiesSharedParts) {
+  only_rank_0.on_threads({2});
 }
 
 const ProcessCase no_pruning("checkpoint writer: a failure to prune", [](const Communicator& communicator,

@@ -113,6 +113,16 @@ TEST_F(ShardedModel, AFailedSaveKeepsTheEarlierFile) {
   expect_loaded(*model_, path_);
 }
 
+TEST_F(ShardedModel, AFailedSaveKeepsTheEarlierShards) {
+  save_model(*model_, path_, {.max_shard_bytes = 70});
+  const Names before = names_in(folder_.path());
+  const Safetensors not_savable{
+      .tensors = {{"embedding.weight", at::ones({5, 3})}, {"head.bias", at::ones({5}, at::kComplexDouble)}}};
+  EXPECT_THROW(checkpoint::save_sharded(path_, not_savable, 70), UsageError);
+  EXPECT_EQ(names_in(folder_.path()), before);
+  expect_loaded(*model_, path_);
+}
+
 TEST_F(ShardedModel, AReaderKeepsTheFileThatItOpened) {
   save_model(*model_, path_);
   checkpoint::InputFile reader(path_);

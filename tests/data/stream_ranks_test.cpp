@@ -175,6 +175,37 @@ TEST(StreamLoader, AFailureOfOneRankReachesAllRanksAtTheSameBatch) {
   failing.everywhere();
 }
 
+/// A stream whose reset() can fail.
+struct Reopened : Counting {
+  using Counting::Counting;
+  bool is_missing = false;
+  void reset() {
+    if (is_missing) throw std::runtime_error("cannot open");
+    Counting::reset();
+  }
+};
+const RankCase failing_reset("stream_reset_fails", [](const Communicator& communicator) {
+  for (const int workers : {0, 1}) {
+    StreamLoader<Reopened> loader(Reopened(24), {.batch_size = 2, .num_workers = workers}, group_of(communicator));
+    const int last = communicator.size() - 1;
+    loader.dataset().is_missing = communicator.rank() == last;
+    try {
+      read(loader);
+      FAIL() << "no rank failed";
+    } catch (const PeerError& failure) {
+      EXPECT_NE(communicator.rank(), last);
+      EXPECT_EQ(failure.ranks(), std::vector<int>{last});
+    } catch (const std::runtime_error&) {
+      EXPECT_EQ(communicator.rank(), last);
+    }
+    loader.dataset().is_missing = false;
+    EXPECT_FALSE(read(loader).empty());  // the agreement still works
+  }
+});
+TEST(StreamLoader, AFailedResetOfOneRankReachesAllRanks) {
+  failing_reset.everywhere();
+}
+
 const RankCase left_apart("streams_left_apart", [](const Communicator& communicator) {
   if (communicator.size() == 1) return;
   StreamLoader<Counting> loader(Counting(60), {.batch_size = 1}, group_of(communicator));

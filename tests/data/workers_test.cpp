@@ -132,6 +132,23 @@ TEST(Workers, ReadTheSameBatches) {
   }
 }
 
+/// Its third sample cannot be read.
+struct Damaged {
+  int size() const { return 8; }
+  std::vector<int> get_batch(const std::vector<std::size_t>& indices) const {
+    if (indices[0] == 2) throw std::runtime_error("cannot read");
+    return {static_cast<int>(indices[0])};
+  }
+};
+TEST(Workers, ALoopThatGoesOnAfterAFailureHasEnded) {
+  DataLoader<Damaged> loader(Damaged{}, {.num_workers = 2}, 0, 1, 1);
+  auto batch = loader.begin();
+  ++batch;
+  EXPECT_THROW(++batch, std::runtime_error);
+  ++batch;
+  EXPECT_TRUE(batch == loader.end());
+}
+
 /// Counts its copies and their reads. It can fail, and it can wait at a latch.
 class Watched {
  public:

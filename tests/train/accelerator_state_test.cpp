@@ -277,6 +277,27 @@ TEST(AcceleratorState, WhatCannotBeLoadedLeavesEverythingAsItWas) {
   EXPECT_TRUE(unchanged());
 }
 
+TEST(AcceleratorState, ALoopContinuesAfterALoadThatFailedInIt) {
+  const TemporaryFolder scratch;
+  TrainingRun run({.accelerator = {.gradient_accumulation_steps = 3, .communicator = Communicator()}});
+  run.accelerator.save_state({.folder = scratch.path() / "saved"});
+  run.counter.refuses = true;
+  const std::int64_t epoch = run.loader.epoch();
+  std::int64_t batches = 0;
+  for (auto& batch : run.loader) {
+    ++batches;
+    {
+      const auto window = run.accelerator.accumulate(run.net);
+      run.accelerator.backward(loss_of(run.net->forward(batch.input), batch.target));
+      std::get<1>(run.prepared).step();
+      std::get<1>(run.prepared).zero_grad();
+    }
+    EXPECT_THROW(run.accelerator.load_state(scratch.path() / "saved"), CheckpointError);
+    EXPECT_EQ(run.loader.cursor()->batch_index(), batches);
+  }
+  EXPECT_EQ(run.loader.epoch(), epoch + 1);
+}
+
 TEST(AcceleratorState, NamesWhatIsMissingOrTooMuch) {
   const TemporaryFolder scratch;
   const AcceleratorOptions options{.project = {.project_dir = scratch.path()}, .communicator = Communicator()};

@@ -163,6 +163,29 @@ TEST(Buffers, AStepWithHalfOfTheGradientsLeavesTheOtherHalfsGraphAlone) {
   one_optimizer.on_threads({1, 2, 3});
 }
 
+const RankCase ignored_layer("buffers_ignored_layer", [](const Communicator& communicator) {
+  for_each_mode([&](BufferSync how, SyncPolicy policy) {
+    AcceleratorOptions options = options_of(communicator, how, policy);
+    options.ignored_parameters = {"b"};
+    Accelerator accelerator(options);
+    Halves net;
+    auto [model, first, second] = accelerator.prepare(net, torch::optim::SGD(net->a->parameters(), 0.1),
+                                                      torch::optim::SGD(net->b->parameters(), 0.1));
+    for (std::int64_t step = 0; step < steps; ++step) {
+      const auto [a, b] = model->losses(step * communicator.size() + communicator.rank());
+      (a + b).backward();
+      first.step();
+      second.step();
+      first.zero_grad();
+      second.zero_grad();
+      expect_equal_buffers(communicator, *model);
+    }
+  });
+});
+TEST(Buffers, ThoseOfIgnoredLayersAreSynchronizedToo) {
+  ignored_layer.on_threads({2, 3});
+}
+
 const RankCase versions("buffers_versions", [](const Communicator& communicator) {
   Accelerator accelerator({.communicator = communicator});
   Halves net;

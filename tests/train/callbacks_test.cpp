@@ -1,9 +1,11 @@
 // The callbacks of include/tutti/train/callbacks, in a Trainer's run.
 #include <gtest/gtest.h>
+#include <torch/optim/sgd.h>
 
 #include <limits>
 #include <stdexcept>
 
+#include "optim/refused.h"
 #include "support/rank_case.h"
 #include "train/trainer_run.h"
 #include "tutti/checkpoint/model_file.h"
@@ -148,6 +150,31 @@ TEST(Ema, LeavesTheModelAsItWasIfAnEvaluationThrows) {
   }
 }
 
+const RankCase local_norms("nan_guard_local_norms", [](const Communicator& communicator) {
+  Accelerator accelerator({.ignored_parameters = {"first", "second"}, .communicator = communicator});
+  auto loader = accelerator.data_loader(Samples{8 * communicator.size()}, {.batch_size = 2});
+  Mlp net;
+  auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+  const int last = communicator.size() - 1;
+  int passes = 0;
+  Trainer trainer(accelerator, model, optimizer, std::nullopt, loader,
+                  {.loss =
+                       [&](Mlp& mlp, Batch& batch) {
+                         const at::Tensor loss = loss_of(mlp->forward(batch.input), batch.target);
+                         // Adds 0 to the loss, and NaN to the gradient.
+                         const at::Tensor& weight = mlp->first->weight;
+                         const bool adds = communicator.rank() == last && passes++ == 0;
+                         return adds ? loss + (weight - weight.detach()).abs().sqrt().sum() : loss;
+                       }},
+                  quiet({.max_steps = 4}));
+  trainer.add_callback(std::make_shared<NanGuard>());
+  expect_refused<NonFiniteError>([&] { trainer.fit(); },
+                                 "step 2: the loss is not finite on rank " + std::to_string(last));
+});
+TEST(NanGuard, WithoutAGradientNormOfAllRanksChecksTheLoss) {
+  local_norms.on_threads({2, 3});
+}
+
 const RankCase ema_by_rank("ema_by_rank", [](const Communicator& communicator) {
   const TemporaryFolder scratch;
   const std::filesystem::path folder = communicator.broadcast_object(scratch.path().string());
@@ -198,6 +225,17 @@ TEST(BestModel, KeepsTheModelOfTheBestEvaluation) {
     SCOPED_TRACE(ema_first ? (*ema_first ? "Ema first" : "Ema last") : "no Ema");
     check_best_model(ema_first);
   }
+}
+
+const RankCase best_model_nowhere("best_model_nowhere", [](const Communicator& communicator) {
+  TrainerRun run({.communicator = communicator}, {.max_steps = 3, .evaluate_every = 1});
+  run.trainer.set_evaluation([] { return Scalars{{"loss", 1.0}}; });
+  run.trainer.add_callback(std::make_shared<BestModel>());
+  expect_refused<UsageError>([&] { run.trainer.fit(); }, "BestModel: name a file");
+  EXPECT_EQ(run.trainer.global_step(), 0);
+});
+TEST(BestModel, WithoutAFileIsRefusedOnAllRanksBeforeTheFirstStep) {
+  best_model_nowhere.on_threads({1, 2});
 }
 
 TEST(StageClock, GivesEveryMomentToOneStage) {

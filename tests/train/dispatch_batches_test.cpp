@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <stdexcept>
+#include <string>
+#include <utility>
 
+#include "optim/refused.h"
 #include "support/rank_case.h"
 #include "tutti/core/error.h"
 #include "tutti/train/accelerator.h"
@@ -91,6 +94,33 @@ const RankCase breaks("dispatched_breaks", [](const Communicator& communicator) 
 });
 TEST(DispatchedStream, AStreamThatBreaksIsAnErrorOnAllRanks) {
   breaks.everywhere();
+}
+
+/// Batches that cannot be sent to other ranks.
+struct Sparse {
+  std::optional<at::Tensor> get_batch(std::size_t /*batch_size*/) { return at::ones({2}).to_sparse(); }
+};
+/// A stream whose reset() fails.
+struct Closed {
+  std::optional<at::Tensor> get_batch(std::size_t /*batch_size*/) { return at::ones({2}); }
+  void reset() { throw UsageError("the file is not there"); }
+};
+const RankCase fails_outside_get_batch("dispatched_fails_outside_get_batch", [](const Communicator& communicator) {
+  const auto check = [&](auto stream, const std::string& part) {
+    DispatchedStream dispatched(std::move(stream), communicator);
+    dispatched.set_epoch(1);
+    dispatched.reset();
+    if (communicator.rank() == 0) {
+      expect_refused<UsageError>([&] { dispatched.get_batch(2); }, part);
+    } else {
+      expect_refused<DataError>([&] { dispatched.get_batch(2); }, part);
+    }
+  };
+  check(Sparse{}, "dense");
+  check(Closed{}, "the file is not there");
+});
+TEST(DispatchedStream, ABatchThatCannotBeSentAndAFailedResetAreErrorsOnAllRanks) {
+  fails_outside_get_batch.on_threads({1, 2, 3});
 }
 
 const RankCase left_early("dispatched_left_early", [](const Communicator& communicator) {

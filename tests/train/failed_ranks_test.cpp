@@ -166,7 +166,8 @@ class WithoutPrivileges {
 };
 
 struct Trained {
-  explicit Trained(const Communicator& communicator) : accelerator({.communicator = communicator}) {
+  explicit Trained(const Communicator& communicator, const std::filesystem::path& project_dir = {})
+      : accelerator({.project = {.project_dir = project_dir}, .communicator = communicator}) {
     accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
   }
   Mlp net;
@@ -246,6 +247,33 @@ const ProcessCase no_permission("failed ranks: no permission", [](const Communic
   run.accelerator.load_state(folder / "saved");
   EXPECT_TRUE(bytes_of(*run.net) == saved);
 });
+
+// A folder that may not be read is not a folder without checkpoints.
+const ProcessCase closed_project("failed ranks: a project folder that may not be read",
+                                 [](const Communicator& communicator, const std::filesystem::path& folder) {
+                                   const auto project = folder / "project";
+                                   Trained run(communicator, project);
+                                   const bool first = communicator.rank() == 0;
+                                   if (first) ::chmod(folder.c_str(), 0755);
+                                   run.accelerator.save_state();
+                                   const auto newest = run.accelerator.save_state();
+                                   fill(*run.net, 7);
+                                   const std::vector<std::pair<std::filesystem::path, mode_t>> closed = {
+                                       {project, 0}, {project / "checkpoints", 0444}, {newest, 0}};
+                                   for (const auto& [path, mode] : closed) {
+                                     if (first) ::chmod(path.c_str(), mode);
+                                     run.accelerator.wait_for_everyone();
+                                     {
+                                       const WithoutPrivileges unprivileged;
+                                       run.accelerator.wait_for_everyone();
+                                       expect_refused(run, "Permission denied",
+                                                      [&] { run.accelerator.load_latest_state(); });
+                                     }
+                                     if (first) ::chmod(path.c_str(), 0755);
+                                     run.accelerator.wait_for_everyone();
+                                   }
+                                   EXPECT_EQ(run.accelerator.load_latest_state()->folder.filename(), newest.filename());
+                                 });
 
 const ProcessCase no_descriptors("failed ranks: no descriptors", [](const Communicator& communicator,
                                                                     const std::filesystem::path& folder) {

@@ -110,6 +110,10 @@ TEST(AcceleratorOptions, BucketsReachThePlan) {
   });
 }
 
+TEST(AcceleratorOptions, RetentionIsCheckedBeforeTheFirstCheckpoint) {
+  EXPECT_THROW(Accelerator({.project = {.retention = {.keep_last = 0}}, .communicator = Communicator()}), UsageError);
+}
+
 TEST(AcceleratorOptions, TheGradientCodecHalvesTheBytesBetweenNodes) {
   run_thread_ranks(
       2,

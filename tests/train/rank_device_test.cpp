@@ -16,8 +16,8 @@ TEST(RankDevice, IsTheOneOfTheLocalRankUnlessItHasANumber) {
   EXPECT_EQ(devices::device_of_rank(at::kCUDA, 5, 2), at::Device(at::kCUDA, 1)) << "ranks share devices";
   EXPECT_EQ(devices::device_of_rank(at::kXPU, 1, 2), at::Device(at::kXPU, 1));
   EXPECT_EQ(devices::device_of_rank({at::kCUDA, 1}, 2, 4), at::Device(at::kCUDA, 1));
-  EXPECT_EQ(device_of_rank(at::kCPU, 2), at::Device(at::kCPU));
-  EXPECT_EQ(device_of_rank(at::kMeta, 2), at::Device(at::kMeta));
+  EXPECT_EQ(devices::device_of_rank(at::kCPU, 2), at::Device(at::kCPU));
+  EXPECT_EQ(devices::device_of_rank(at::kMeta, 2), at::Device(at::kMeta));
 }
 
 TEST(RankDevice, IsPassedToTheCommunicator) {

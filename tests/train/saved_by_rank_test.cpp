@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
 
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -137,6 +138,76 @@ struct Hidden final : Stateful {
   }
   void load_state_dict(const StateDict& state) override { value = state.get<at::Tensor>("value"); }
 };
+TEST(SavedByRank, AnObjectWithoutATensorLoadsTheSavedOne) {
+  const TemporaryFolder scratch;
+  for (const bool resumed : {false, true}) {
+    Accelerator accelerator({.communicator = Communicator()});
+    Mlp net;
+    accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+    Hidden hidden;
+    if (!resumed) hidden.value = at::full({2}, 7);
+    accelerator.register_for_checkpointing("hidden", hidden);
+    if (resumed) {
+      accelerator.load_state(scratch.path() / "saved");
+      EXPECT_TRUE(hidden.value.equal(at::full({2}, 7)));
+    } else {
+      accelerator.save_state({.folder = scratch.path() / "saved"});
+    }
+  }
+}
+
+const RankCase undefined_on_last("saved_by_rank_undefined_on_last", [](const Communicator& communicator) {
+  const TemporaryFolder scratch;
+  const std::filesystem::path folder = communicator.broadcast_object(scratch.path().string());
+  Accelerator accelerator({.communicator = communicator});
+  Mlp net;
+  accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+  Hidden hidden;
+  if (communicator.rank() == 0) hidden.value = at::ones({2});
+  accelerator.register_for_checkpointing("hidden", hidden);
+  expect_refused<UsageError>([&] { accelerator.save_state({.folder = folder / "saved"}); },
+                             "'object_hidden.value' to a safetensors file: it is undefined");
+  communicator.barrier().wait();
+});
+TEST(SavedByRank, ATensorThatOneRankLacksIsRefusedOnAllRanks) {
+  undefined_on_last.on_threads({2, 3});
+}
+
+/// Has a value or none.
+struct Optional final : Stateful {
+  std::optional<std::int64_t> value{};
+  StateDict state_dict() const override {
+    StateDict state;
+    if (value) state.set("value", *value);
+    return state;
+  }
+  void load_state_dict(const StateDict& state) override {
+    value.reset();
+    if (state.contains("value")) value = state.get<std::int64_t>("value");
+  }
+};
+const RankCase without_values("saved_by_rank_without_values", [](const Communicator& communicator) {
+  const TemporaryFolder scratch;
+  const std::filesystem::path folder = communicator.broadcast_object(scratch.path().string());
+  Accelerator accelerator({.communicator = communicator});
+  Mlp net;
+  accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+  Optional one;
+  accelerator.register_for_checkpointing("one", one);
+  for (const int rank : {0, 1}) {
+    one.value = communicator.rank() == rank ? std::optional<std::int64_t>(rank) : std::nullopt;
+    const auto saved = one.value;
+    accelerator.save_state({.folder = folder / std::to_string(rank)});
+    one.value = 7;
+    accelerator.load_state(folder / std::to_string(rank));
+    EXPECT_EQ(one.value, saved);
+  }
+  communicator.barrier().wait();
+});
+TEST(SavedByRank, AnObjectWithoutValuesOnARankKeepsNoneThere) {
+  without_values.on_threads({1, 2, 3});
+}
+
 const RankCase on_one_rank("saved_by_rank_on_one_rank", [](const Communicator& communicator) {
   const TemporaryFolder scratch;
   const std::filesystem::path folder = communicator.broadcast_object(scratch.path().string());

@@ -97,6 +97,21 @@ TEST(StepOptions, OtherOptimizersAreAMismatchError) {
   other_optimizers.on_threads({2, 3});
 }
 
+const RankCase corrected("step_options_corrected", [](const Communicator& communicator) {
+  const bool other = communicator.rank() == 1;
+  Accelerator accelerator({.ignored_parameters = {"second"}, .communicator = communicator});
+  Mlp net;
+  if (other) {
+    EXPECT_THROW(accelerator.prepare(net, torch::optim::Adam(net->parameters())), MismatchError);
+  } else {
+    EXPECT_THROW(accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1)), MismatchError);
+  }
+  EXPECT_NO_THROW(accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1)));
+});
+TEST(StepOptions, APrepareThatWasRefusedMayBeCorrected) {
+  corrected.on_threads({2, 3});
+}
+
 const RankCase other_accelerators("step_options_other_accelerators", [](const Communicator& communicator) {
   const bool other = communicator.rank() == 1;
   const auto prepared = [&](AcceleratorOptions options) {

@@ -1,15 +1,17 @@
 // What surrounds the steps of a Trainer's run: its project folder, its callbacks, signal handlers, and the stop.
 #include <gtest/gtest.h>
-
+#include <torch/optim/sgd.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "optim/refused.h"
 #include "support/rank_case.h"
 #include "support/temporary_folder.h"
 #include "train/project_lock.h"
@@ -54,6 +56,35 @@ const RankCase changes_callbacks("changes_callbacks", [](const Communicator& com
 });
 TEST(TrainerRuns, AResumedRunMayHaveOtherCallbacks) {
   changes_callbacks.on_processes({1, 2});
+}
+
+/// A stream that can be read only once.
+struct ReadOnce {
+  std::int64_t left = 0;
+  std::optional<Batch> get_batch(std::size_t size) {
+    if (left <= 0) return std::nullopt;
+    left -= static_cast<std::int64_t>(size);
+    return batch_of(left, at::kFloat, static_cast<std::int64_t>(size));
+  }
+};
+const RankCase ended_stream("trainer_ended_stream", [](const Communicator& communicator) {
+  const TemporaryFolder scratch;
+  const std::string folder = communicator.broadcast_object(scratch.path().string());
+  Accelerator accelerator({.project = {.project_dir = folder}, .communicator = communicator});
+  auto loader = accelerator.data_loader(ReadOnce{6 * communicator.size()}, {.batch_size = 2});
+  Mlp net;
+  auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+  Trainer trainer(accelerator, model, optimizer, std::nullopt, loader,
+                  {.loss = [](Mlp& mlp, Batch& batch) { return loss_of(mlp->forward(batch.input), batch.target); }},
+                  quiet({.max_steps = 10}));
+  expect_refused<UsageError>([&] { trainer.fit(); }, "2 epochs in a row had no batch");
+  EXPECT_EQ(trainer.global_step(), 3);
+  accelerator.wait_for_checkpoint();
+  EXPECT_EQ(CheckpointFolder(accelerator.project().project_dir / "checkpoints").newest()->step, 3);
+  communicator.barrier().wait();
+});
+TEST(TrainerRuns, AStreamThatHasEndedEndsTheRun) {
+  ended_stream.on_threads({1, 2});
 }
 
 TEST(TrainerRuns, TwoRunsAtATimeInOneProjectAreRefused) {

@@ -6,8 +6,11 @@
 #include <torch/optim/lbfgs.h>
 #include <torch/optim/sgd.h>
 
+#include <algorithm>
 #include <functional>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "support/rank_case.h"
 #include "train/error_texts.h"
@@ -300,6 +303,27 @@ const RankCase own("unsynchronized_own", [](const Communicator& communicator) {
 });
 TEST(IgnoredParameters, AreEachRanksOwn) {
   own.on_threads({1, 2, 3});
+}
+
+TEST(IgnoredParameters, AreThoseThatTheModelHas) {
+  const TemporaryFolder scratch;
+  Accelerator accelerator({.ignored_parameters = {"first"}, .communicator = Communicator()});
+  Mlp net;
+  accelerator.prepare(net);
+  std::set<const at::TensorImpl*> old;
+  for (const at::Tensor& parameter : net->first->parameters()) old.insert(parameter.unsafeGetTensorImpl());
+  net->first = net->replace_module("first", torch::nn::Linear(6, 5));
+  accelerator.prepare(net);
+  // A parameter at the address of an old one.
+  std::vector<torch::nn::Linear> others;
+  const auto reuses = [&old](const at::Tensor& parameter) { return old.contains(parameter.unsafeGetTensorImpl()); };
+  do {
+    others.emplace_back(2, 2);
+  } while (others.size() < 1000 && std::ranges::none_of(others.back()->parameters(), reuses));
+  torch::nn::Linear& other = others.back();
+  accelerator.prepare(other, torch::optim::SGD(other->parameters(), 0.1));
+  accelerator.save_state({.folder = scratch.path() / "saved"});
+  EXPECT_FALSE(read_checkpoint(scratch.path() / "saved").per_rank.at(0).get<bool>("local"));
 }
 
 // Clipping by a norm that all ranks share keeps the other parameters equal, and so does Local SGD.

@@ -34,15 +34,16 @@ class CheckpointFolder {
   /// Complete checkpoints, oldest first. Partial checkpoints of killed runs are left out. Throws CheckpointError if a
   /// manifest is damaged.
   std::vector<CheckpointInfo> all() const;
-  /// The folders with a checkpoint's name, newest first, whole or damaged. Reads no file.
+  /// The folders with a checkpoint's name, newest first, whole or damaged. Reads no file. Throws CheckpointError if the
+  /// path cannot be read.
   std::vector<std::filesystem::path> folders() const;
   /// The last of all(); nullopt if there is none.
   std::optional<CheckpointInfo> newest() const;
   /// The path of the next checkpoint, taken after optimizer step `step`.
   std::filesystem::path next(std::int64_t step) const;
   /// Removes the checkpoints of `run` (CheckpointInfo::run) that `options` does not keep, and partial checkpoints of
-  /// processes that have exited. Checkpoints of other runs, and those with a damaged manifest, are neither removed nor
-  /// counted. Call it after a save, not before, so that a complete checkpoint always exists.
+  /// processes that have exited. Checkpoints of other runs, and those whose manifest cannot be read, are neither
+  /// removed nor counted. Call it after a save, not before, so that a complete checkpoint always exists.
   void prune(const RetentionOptions& options, const std::string& run = {}) const;
 
   /// The path that was passed to the constructor.

@@ -38,8 +38,8 @@ struct SaveModelOptions {
 /// one is complete.
 ///
 /// With several files, "model.safetensors" becomes model-00001-of-00003.safetensors and so on, with the index
-/// model.safetensors.index.json, as Hugging Face's libraries name them. What an earlier call with this path wrote in
-/// another form is removed.
+/// model.safetensors.index.json, as Hugging Face's libraries name them. Files of an earlier call are replaced when all
+/// new files are complete. What an earlier call with this path wrote in another form is removed.
 ///
 /// Throws UsageError if a tensor cannot be saved, and CheckpointError if writing fails. Not a collective.
 void save_model(const torch::nn::Module& model, const std::filesystem::path& path,

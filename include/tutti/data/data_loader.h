@@ -130,12 +130,13 @@ class DataLoader<Dataset>::Loop {
   /// Reads the next batch of this rank. Returns false at the end.
   bool advance() {
     if (reading_.batches_left() == 0) {
-      if (reading_.size() == 0) reading_.end_empty_epoch();
+      if (reading_.size() == 0) loader_.cursor_->end(loader_.cursor_->begin());
       return false;
     }
     const EpochBatch next = reading_.batch(reading_.size() - reading_.batches_left());
-    batch_.emplace(
-        detail::placed(workers_ ? *workers_->next() : loader_.dataset_.get_batch(next.samples), loader_.placement_));
+    std::optional<Batch> read = workers_ ? workers_->next() : loader_.dataset_.get_batch(next.samples);
+    if (!read) return false;  // the workers ended with the exception of an earlier batch
+    batch_.emplace(detail::placed(std::move(*read), loader_.placement_));
     reading_.received();
     running_.set({.last_batch = reading_.batches_left() == 0,
                   .uneven = reading_.uneven(),

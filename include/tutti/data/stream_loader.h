@@ -25,8 +25,9 @@ namespace tutti {
 
 /// Each begin() iterates over one epoch, or over the rest of it after load_state_dict(). Iterators are single-pass and
 /// must not outlive the loader. Only one may exist at a time. Every rank must call begin() and ++ and must leave the
-/// loop at the same batch: MismatchError otherwise. An exception of get_batch() is rethrown from the loop in place of
-/// its batch, and as PeerError from the loops of the other ranks. Not thread safe.
+/// loop at the same batch: MismatchError otherwise. An exception of get_batch(), set_epoch() or reset() is rethrown
+/// from the loop in place of its batch, and as PeerError from the loops of the other ranks. A worker calls all three.
+/// Not thread safe.
 template <StreamDataset Dataset>
 class StreamLoader {
  public:

@@ -30,42 +30,50 @@ class DispatchedStream {
   DispatchedStream(Stream stream, const Communicator& communicator)
       : stream_(std::move(stream)), communicator_(communicator.duplicate("dispatched")) {}
 
-  /// Every rank must call it. An exception of rank 0's stream is rethrown on rank 0; the other ranks throw DataError.
+  /// Every rank must call it. An exception of rank 0's stream, also of its set_epoch() or reset(), is rethrown on rank
+  /// 0; the other ranks throw DataError.
   std::optional<Batch> get_batch(std::size_t batch_size) {
     // An error message, or a batch.
     using Answer = std::pair<std::string, std::optional<Batch>>;
-    Answer answer;
+    std::string bytes;
     std::exception_ptr thrown;
     if (communicator_.rank() == 0) {
       try {
-        answer.second = stream_.get_batch(batch_size);
+        begin_epoch();
+        bytes = pack(Answer({}, stream_.get_batch(batch_size)));
       } catch (const std::exception& error) {
         thrown = std::current_exception();
-        answer.first = std::string("rank 0 could not read the stream: ") + error.what();
+        bytes = pack(Answer(std::string("rank 0 could not read the stream: ") + error.what(), std::nullopt));
       }
     }
-    answer = unpack<Answer>(communicator_.broadcast_object(pack(answer), 0, comm::internal_call("dispatched batch")));
+    auto answer = unpack<Answer>(communicator_.broadcast_object(bytes, 0, comm::internal_call("dispatched batch")));
     if (thrown) std::rethrow_exception(thrown);
     if (!answer.first.empty()) throw DataError(answer.first);
     return std::move(answer.second);
   }
 
-  /// Calls the stream's set_epoch() on rank 0, if it has one.
-  void set_epoch(std::int64_t epoch) {
-    if constexpr (requires { stream_.set_epoch(epoch); }) {
-      if (communicator_.rank() == 0) stream_.set_epoch(epoch);
+  /// The next get_batch() first calls the stream's set_epoch() on rank 0, if it has one.
+  void set_epoch(std::int64_t epoch) { new_epoch_ = epoch; }
+  /// The next get_batch() first calls the stream's reset() on rank 0, if it has one.
+  void reset() { must_reset_ = true; }
+
+ private:
+  // Within get_batch(), so that the other ranks learn of an exception.
+  void begin_epoch() {
+    const auto epoch = std::exchange(new_epoch_, std::nullopt);
+    const bool resets = std::exchange(must_reset_, false);
+    if constexpr (requires { stream_.set_epoch(*epoch); }) {
+      if (epoch) stream_.set_epoch(*epoch);
     }
-  }
-  /// Calls the stream's reset() on rank 0, if it has one.
-  void reset() {
     if constexpr (requires { stream_.reset(); }) {
-      if (communicator_.rank() == 0) stream_.reset();
+      if (resets) stream_.reset();
     }
   }
 
- private:
   Stream stream_;
   Communicator communicator_;
+  std::optional<std::int64_t> new_epoch_{};
+  bool must_reset_ = false;
 };
 
 }  // namespace tutti

@@ -51,17 +51,22 @@ class Trainer final : public TrainerContext {
 
   /// Trains until the end of the run, or until a callback or a signal stops it. Saves a checkpoint at the end if the
   /// project has a folder. Returns the reason why the run ended, and rank 0 writes it to standard error in a line.
-  /// After StopReason::signal the run is not complete: a program should then exit with a code other than 0. Every rank
-  /// must call it.
+  /// After StopReason::signal the run is not complete: a program should then exit with a code other than 0. Without
+  /// max_epochs throws UsageError, after the last checkpoint, when 2 epochs in a row have no batch: max_steps cannot be
+  /// reached. Every rank must call it.
   StopReason fit(const CallSite& where = CallSite::here()) {
     const CallSiteScope here(where);
     const FitScope scope(*this);
     begin_fit(batches_per_epoch());
     trigger(&Callback::on_fit_start);
+    bool was_empty = false;
     while (!done()) {
       trigger(&Callback::on_epoch_start);
-      train_an_epoch();
+      const bool is_empty = !train_an_epoch();
       if (done()) break;
+      // A single empty epoch may be the rest of a resumed one.
+      if (is_empty && was_empty && !options().max_epochs) fail_without_data();
+      was_empty = is_empty;
       trigger(&Callback::on_epoch_end);
       ++progress_->epoch;
     }
@@ -103,16 +108,19 @@ class Trainer final : public TrainerContext {
     }
   }
 
-  void train_an_epoch() {
+  /// Returns false if the epoch has no batch.
+  bool train_an_epoch() {
     auto batch = clock_.measure(Stage::data, [&] { return loader_.begin(); });
+    if (batch == loader_.end()) return false;
     while (batch != loader_.end()) {
       train_a_step(*batch);
       if (accelerator_.sync_gradients() && done()) {
         finish();  // inside the loop, so that the loader's position is that of the last step
-        return;
+        break;
       }
       clock_.measure(Stage::data, [&] { ++batch; });
     }
+    return true;
   }
 
   Model& model_;

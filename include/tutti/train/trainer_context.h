@@ -24,8 +24,9 @@ class ProjectLock;
 class StopSignal;
 
 /// The metrics of one optimizer step, updated by the Trainer at every optimizer step: see TrainerContext::metrics().
-/// Values are equal on all ranks, except `seconds_waiting`. Loss and norms on an accelerator are late: the first read
-/// of each waits for the accelerator, so a callback that reads them in every step slows the run down.
+/// Values are equal on all ranks, except `seconds_waiting`, the two rates, which this rank's clock measures, and norms
+/// of gradients and weights that differ between ranks. Loss and norms on an accelerator are late: the first read of
+/// each waits for the accelerator, so a callback that reads them in every step slows the run down.
 struct StepMetrics {
   std::int64_t global_step = 0;  ///< optimizer steps so far, this one included
   double epoch = 0;              ///< the epoch plus the fraction of it that has been read
@@ -79,6 +80,9 @@ class TrainerContext {
   Optimizer& optimizer() { return optimizer_; }
   /// The options of the trainer.
   const TrainerOptions& options() const { return options_; }
+  /// True if each rank has its own gradient norm: while LocalSGD takes local steps, and if all parameters of the model
+  /// are ignored_parameters. Equal on all ranks.
+  bool has_norm_by_rank() const;
   /// Loss, norms and rates of the last optimizer step; in on_optimizer_step_start, of the current one.
   const StepMetrics& metrics() const { return metrics_; }
   /// Sum of this rank's losses in the window.
@@ -132,6 +136,7 @@ class TrainerContext {
   void after_optimizer_step();
   /// Logs, evaluates and saves at the end of the run, if the last step has not.
   void finish();
+  [[noreturn]] void fail_without_data();
   bool done() const;
 
   Accelerator& accelerator_;

@@ -23,20 +23,28 @@ void BestModel::load_state_dict(const StateDict& state) {
   best_ = state.get<double>("best");
 }
 
+std::filesystem::path BestModel::file_of(TrainerContext& trainer) const {
+  if (!options_.file.empty()) return options_.file;
+  const std::filesystem::path& project = trainer.accelerator().project().project_dir;
+  if (project.empty()) throw UsageError("BestModel: name a file, or set AcceleratorOptions::project.project_dir");
+  return project / "best_model.safetensors";
+}
+
+void BestModel::on_fit_start(TrainerContext& trainer) {
+  file_of(trainer);  // throws if there is none
+}
+
 void BestModel::on_evaluate_end(TrainerContext& trainer, const Scalars& results) {
   const double value = metric_in(results, options_.metric, "BestModel");
   if (!is_better(value, best_, options_.lower_is_better)) return;
   best_ = value;
+  const std::filesystem::path file = file_of(trainer);
   if (!trainer.accelerator().is_main_process()) return;
-  std::filesystem::path file = options_.file;
-  if (file.empty()) {
-    const std::filesystem::path& project = trainer.accelerator().project().project_dir;
-    if (project.empty()) throw UsageError("BestModel: name a file, or set AcceleratorOptions::project.project_dir");
-    file = project / "best_model.safetensors";
-  }
   if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
-  // What a killed process left of this file. Another job may write a file of this name at the same time.
-  if (const auto reservation = checkpoint::Reservation::try_take(file)) reservation->remove_leftovers();
+  // What a killed process left of this file. Another job may write a file of this name at the same time: the right is
+  // kept until the file is written, so that the other job does not remove it as a leftover.
+  const auto reservation = checkpoint::Reservation::try_take(file);
+  if (reservation) reservation->remove_leftovers();
   save_model(trainer.model(), file);
 }
 

@@ -39,10 +39,10 @@ void NanGuard::on_fit_start(TrainerContext& /*trainer*/) {
 
 void NanGuard::on_optimizer_step_start(TrainerContext& trainer) {
   const StepMetrics& metrics = trainer.metrics();
-  const bool scaled = trainer.accelerator().loss_scale() != 1;
+  const bool checks_norm = trainer.accelerator().loss_scale() == 1 && !trainer.has_norm_by_rank();
   const Values values{.step = metrics.global_step,
                       .loss = metrics.loss,
-                      .grad_norm = scaled ? LateValue(0) : metrics.grad_norm_pre_clip,
+                      .grad_norm = checks_norm ? metrics.grad_norm_pre_clip : LateValue(0),
                       .local_loss = trainer.local_loss()};
   check_unread(trainer);
   // All ranks have losses on accelerators, or none has.

@@ -87,8 +87,6 @@ class EpochReading {
   EpochBatch batch(std::int64_t number) const;
   /// Records that the loop has received the next micro-batch.
   void received();
-  /// Ends an epoch that has no micro-batch left.
-  void end_empty_epoch();
 
  private:
   void compare_samples(const LoaderAgreement& agreement) const;

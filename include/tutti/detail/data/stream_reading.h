@@ -106,14 +106,12 @@ class StreamReading {
   /// Continues after the segments `read`.
   StreamReading(Dataset& dataset, const StreamShardOptions& shard_options, std::int64_t epoch,
                 std::vector<EpochSegment> read)
-      : dataset_(dataset), shard_options_(shard_options), read_(std::move(read)) {
-    if constexpr (requires { dataset.set_epoch(epoch); }) dataset.set_epoch(epoch);
-    if constexpr (requires { dataset.reset(); }) dataset.reset();
-  }
+      : dataset_(dataset), shard_options_(shard_options), epoch_(epoch), read_(std::move(read)) {}
 
   /// Returns the next part, or nullopt at the stream's end: for all ranks with StreamSharding::slices, else for this
-  /// rank.
+  /// rank. The first call begins the stream's epoch.
   std::optional<Part> next() {
+    begin_epoch();
     skip_read_batches();
     while (!ended_) {
       std::vector<Batch> global_batch = read_global_batch();
@@ -132,6 +130,12 @@ class StreamReading {
 
  private:
   int width() const { return shard_options_.sharding == StreamSharding::slices ? shard_options_.world_size : 1; }
+
+  void begin_epoch() {
+    if (std::exchange(has_begun_, true)) return;
+    if constexpr (requires { dataset_.set_epoch(epoch_); }) dataset_.set_epoch(epoch_);
+    if constexpr (requires { dataset_.reset(); }) dataset_.reset();
+  }
 
   /// Returns `size` samples, or fewer at the stream's end.
   std::optional<Batch> read_batch(std::int64_t size) {
@@ -227,6 +231,8 @@ class StreamReading {
 
   Dataset& dataset_;
   StreamShardOptions shard_options_;
+  std::int64_t epoch_;
+  bool has_begun_ = false;
   std::vector<EpochSegment> read_;
   std::vector<Batch> first_;  // the stream's first batches, at most width()
   bool ended_ = false;

@@ -13,7 +13,8 @@ struct BestModelOptions {
   std::string metric = "eval/loss";
   /// True if a lower result is better.
   bool lower_is_better = true;
-  /// The safetensors file. Empty: best_model.safetensors in the project's folder.
+  /// The safetensors file. Empty: best_model.safetensors in the project's folder; fit() throws UsageError if there is
+  /// none.
   std::filesystem::path file{};
 };
 
@@ -27,12 +28,15 @@ class BestModel final : public Callback {
   std::string name() const override { return "best_model"; }
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
+  void on_fit_start(TrainerContext& trainer) override;
   void on_evaluate_end(TrainerContext& trainer, const Scalars& results) override;
 
   /// The best result so far. Before the first one: infinity, or minus infinity if a higher result is better.
   double best() const { return best_; }
 
  private:
+  std::filesystem::path file_of(TrainerContext& trainer) const;
+
   BestModelOptions options_;
   double best_;
 };

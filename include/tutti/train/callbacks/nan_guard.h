@@ -16,7 +16,7 @@ class NonFiniteError : public Error {
 };
 
 /// Checks loss and gradient norm before every optimizer step. Under fp16 it checks the loss only, because the loss
-/// scaler handles gradients that overflow.
+/// scaler handles gradients that overflow; also while each rank has its own norm (TrainerContext::has_norm_by_rank).
 ///
 /// If the losses are on an accelerator, it checks them one step late, so that the host does not wait for the step that
 /// it has just queued: the parameters have then taken that step. It also checks before evaluations, before checkpoints
