@@ -51,9 +51,12 @@ TEST(OneSidedErrors, AChangedGradient) {
 }
 
 const ProcessCase a_frozen_parameter("one-sided errors: a frozen parameter", [](const Communicator& communicator) {
-  const auto said = step_after(communicator, [](ToyModel& model) { model.a.requires_grad_(false); });
-  for (std::size_t rank = 0; rank < said.size(); ++rank) {
-    EXPECT_NE(said[rank].find("it was frozen"), std::string::npos) << rank << said[rank];
+  for (const Call call : {Call::step, Call::synchronize}) {
+    const auto said = messages_after(
+        communicator, [](ToyModel& model) { model.a.requires_grad_(false); }, call);
+    for (std::size_t rank = 0; rank < said.size(); ++rank) {
+      EXPECT_NE(said[rank].find("it was frozen"), std::string::npos) << rank << said[rank];
+    }
   }
 });
 TEST(OneSidedErrors, AFrozenParameter) {
