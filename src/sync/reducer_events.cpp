@@ -42,6 +42,7 @@ bool Reducer::Impl::on_pass_begin() {
   }
   if (options_.reproducible) require_reproducible_pass(parameters_, window_state_);
   check_gradients_cleared(true, true);
+  if (communicator_.size() > 1) checker_.begin_pass(is_pending());
   const auto left = carried_over();
   const bool over = window_state_.is_over();
   parameters_.with_model_prefix([&] { window_state_.begin_pass(left); });
@@ -52,7 +53,6 @@ bool Reducer::Impl::on_pass_begin() {
     if (!left) store_.untrack();
   }
   store_.begin_pass(is_pending());
-  if (communicator_.size() > 1) checker_.begin_pass(is_pending());
   if (!is_pending()) comparison_.on_clear();
   ++stats_.passes;
   return decision_.begin_pass(window_state_.window().passes(), window_state_.scope());
@@ -66,10 +66,6 @@ void Reducer::Impl::on_concurrent_pass() {
 void Reducer::Impl::on_buckets_ready(std::size_t count) {
   if (!driver_.is_open()) open_sync();
   driver_.start_buckets(count);
-}
-
-void Reducer::Impl::on_all_gradients_ready() {
-  or_invalidate([this] { close_sync(); });
 }
 
 void Reducer::Impl::finalize_backward(bool synchronized) {
@@ -102,7 +98,9 @@ void Reducer::Impl::open_sync() {
   communicator_.set_step(window.steps());
   sync::SyncHeader header{
       .step = window.steps(),
-      .passes = window.passes() + (has_foreign_gradients() || window_state_.zeros_may_differ() ? 1 : 0),
+      // An aborted synchronization is not empty, so that all ranks send their buckets.
+      .passes = window.passes() +
+                (has_foreign_gradients() || window_state_.zeros_may_differ() || driver_.is_aborted() ? 1 : 0),
       .weighting = window.weighting(),
       .weight = window.weight(),
       .carried_over = window_state_.began_on_carried_over() ? 1 : 0,
@@ -127,12 +125,23 @@ std::vector<sync::DeviceSamples*> Reducer::Impl::samples() {
 }
 
 void Reducer::Impl::close_sync() {
-  if (!driver_.is_open()) open_sync();
-  driver_.close(window_state_.reason(), tracker_.order());
+  try {
+    if (!driver_.is_open()) open_sync();
+    driver_.close(window_state_.reason(), tracker_.order());
+  } catch (const std::exception& error) {
+    if (driver_.is_open() && !driver_.is_aborted()) {
+      // The other ranks wait for the gradients and the trailer of this rank.
+      window_state_.abort(error.what());
+      driver_.abort();
+      send_abort();
+    } else {
+      invalidate(error.what());
+    }
+    throw;
+  }
 }
 
 void Reducer::Impl::run_sync() {
-  if (driver_.is_refused()) driver_.end();
   if (!driver_.is_open()) open_sync();
   // Gradients that a step has used are equal on all ranks, so the mean does not change them for any weights.
   if (window_state_.is_over()) store_.set_carried_over_weight(window_state_.carried_over_weight());
@@ -193,22 +202,21 @@ void Reducer::Impl::finish_pending() {
   close_dangling_pass();
   if (!driver_.is_aborted()) return;
   // The program has seen the exception of this rank. The peers are notified here.
-  or_invalidate([this] {
-    if (owes_abort(driver_.state())) close_sync();
-    driver_.wait();
-  });
+  if (owes_abort(driver_.state())) close_sync();
+  or_invalidate([this] { driver_.wait(); });
   invalidate("peers were notified");
   discard_window();
 }
 
 void Reducer::Impl::abort_scope(const std::string& why) {
-  if (!window_state_.sync_due_at_close() || is(GradientState::invalid)) return;
+  const bool peers_wait = window_state_.sync_due_at_close() || driver_.is_refused();
+  if (!peers_wait || is(GradientState::invalid)) return;
   window_state_.abort(why);
   driver_.abort();
   send_abort();
 }
 
-void Reducer::Impl::abort_refused_step() {
+void Reducer::Impl::abort_refused_call() {
   if (!driver_.is_refused()) return;
   window_state_.abort(driver_.refusal());
   driver_.abort();
@@ -218,8 +226,8 @@ void Reducer::Impl::send_abort() noexcept {
   if (!owes_abort(driver_.state())) return;
   try {
     close_sync();
-  } catch (const std::exception& error) {
-    invalidate(error.what());
+  } catch (const std::exception&) {
+    // The gradients are invalid.
   }
 }
 

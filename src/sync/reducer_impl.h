@@ -47,7 +47,7 @@ class Reducer::Impl final : private sync::BackwardEvents {
   void discard_accumulation();
   void set_check_replicas(bool check);
   void compare_also(std::vector<NamedParameter> parameters);
-  StateDict state_dict() const;
+  StateDict state_dict();
   void load_state_dict(const StateDict& state);
 
   // BackwardEvents.
@@ -58,7 +58,7 @@ class Reducer::Impl final : private sync::BackwardEvents {
   void before_accumulate_grad(int parameter) override { driver_.prepare_write(parameter); }
   void on_gradient_ready(int parameter) override { store_.on_gradient(parameter); }
   void on_buckets_ready(std::size_t count) override;
-  void on_all_gradients_ready() override;
+  void on_all_gradients_ready() override { close_sync(); }
   void finalize_backward(bool synchronized) override;
   void on_pass_failed(bool synchronized) noexcept override;
 
@@ -75,8 +75,8 @@ class Reducer::Impl final : private sync::BackwardEvents {
   void finish_pending();
   /// Must be called when an error ends the last scope of a window: the other ranks wait in its synchronization.
   void abort_scope(const std::string& why);
-  /// The same for a step that was refused.
-  void abort_refused_step();
+  /// The same for a step() or synchronize() that was refused.
+  void abort_refused_call();
   /// Completes the synchronization in which the other ranks wait, without waiting for them.
   void send_abort() noexcept;
   void invalidate(const std::string& why);

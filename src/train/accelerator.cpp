@@ -159,6 +159,7 @@ AccumulateScope Accelerator::begin_accumulate(const std::vector<detail::ModelRef
   const ScopeCounter::Rule rule = state_->scope_rule();
   std::vector<AccumulateScope::Member> members;
   for (const auto& reducer : state_->reducers_of(models)) {
+    if (reducer->parameters().empty()) continue;  // frozen parameters have no gradients
     // Also on a rank whose scope runs no backward pass: all ranks must send the same scale in the sync header.
     if (state_->scaler) reducer->set_loss_scale(state_->scaler->scale());
     const ScopeCounter& counter = state_->scopes[reducer.get()];
@@ -168,15 +169,6 @@ AccumulateScope Accelerator::begin_accumulate(const std::vector<detail::ModelRef
                                 .syncs = counter.ends_window(position, rule),
                                 .sync_each_batch = state_->plugin.sync_each_batch,
                                 .of_split_batch = position.split && !options.weight}});
-  }
-  // The parts of a model that have optimizers of their own count the weight of a scope together.
-  for (const detail::ModelRef& model : models) {
-    const auto parts = state_->reducers_of({model});
-    if (parts.size() == 1) continue;
-    const auto reached = std::make_shared<std::atomic<bool>>(false);
-    for (AccumulateScope::Member& member : members) {
-      if (std::ranges::find(parts, member.reducer) != parts.end()) member.step.reached = reached;
-    }
   }
   AccumulateScope scope(members);
   // Counted after construction, because a scope that throws is not opened.
