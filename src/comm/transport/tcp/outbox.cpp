@@ -31,9 +31,8 @@ void Outbox::add_urgent(const FrameHeader& header) {
 }
 
 bool Outbox::has_messages() const {
-  return !announced_.empty() || std::ranges::any_of(frames_, [](const Frame& frame) {
-    return frame.header.bytes_behind() > 0 || frame.message;
-  });
+  return !announced_.empty() ||
+         std::ranges::any_of(frames_, [](const Frame& frame) { return frame.message != nullptr; });
 }
 
 std::vector<iovec> Outbox::begin_write() {

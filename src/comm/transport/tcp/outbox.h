@@ -27,7 +27,7 @@ class Outbox {
   void add_urgent(const FrameHeader& header);
 
   bool is_empty() const { return frames_.empty(); }
-  /// Whether a message is queued or announced.
+  /// Whether a message is queued or announced; not the copied rest of one that was removed.
   bool has_messages() const;
 
   /// The bytes to write next; none for a write of bytes that the connection holds. They stay valid until end_write(),

@@ -1,10 +1,14 @@
-// Ranks: event loops in one process. How messages end whose channel is closed or whose peer has failed, and on which
-// thread.
+// Ranks: event loops in one process, and clients that send frames. How messages end whose channel is closed or whose
+// peer has failed, and on which thread.
 #include <gtest/gtest.h>
 
 #include <future>
+#include <optional>
+#include <span>
 #include <stdexcept>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "event_loop_fixture.h"
 
@@ -88,6 +92,27 @@ TEST_F(EventLoops, CallbacksOfOtherMessagesRunOnTheLoopsThread) {
   EXPECT_EQ(post(*zero, make_message(true, 1, "now"))->wait(), OutcomeKind::completed);
   first->may_return.set_value();
   EXPECT_EQ(completed.get(), loop_thread);
+}
+
+TEST_F(EventLoops, ADestroyedEndpointDoesNotWaitForAPeerThatReadsNothing) {
+  auto zero = make_endpoint(0);
+  std::optional<RawClient> two(endpoints_.address_of(0));
+  two->greet(2);
+  std::vector<TestMessagePtr> sends;
+  for (int i = 0; i < 6; ++i) {  // more than the buffers of the sockets
+    sends.push_back(make_message(true, 2, std::string(max_eager_bytes, 'x')));
+    sends.back()->deadline = Clock::now() + 50ms;
+    post(*zero, sends.back());
+  }
+  EXPECT_EQ(sends.back()->wait(), OutcomeKind::timed_out);
+  std::promise<void> destroyed;
+  std::thread destroys([&] {
+    zero.reset();
+    destroyed.set_value();
+  });
+  EXPECT_EQ(destroyed.get_future().wait_for(20s), std::future_status::ready);
+  two.reset();
+  destroys.join();
 }
 
 }  // namespace
