@@ -183,6 +183,7 @@ bool EventLoop::process_frames(Lock& lock, Connection& connection, Effects& effe
     if (header->kind == FrameHeader::Kind::pull) {
       if (!peer.outbox.on_pull(header->id)) return false;
       flush(lock, connection.rank(), effects);
+      if (peer.state != Peer::State::open) return false;  // messages of a failed peer would never end
     } else if (header->kind == FrameHeader::Kind::refuse) {
       if (!peer.outbox.on_refuse(header->id, header->bytes, effects)) return false;
     } else {

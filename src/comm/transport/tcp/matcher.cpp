@@ -157,13 +157,13 @@ void Matcher::on_withdraw(const FrameHeader& header, int from, Effects& effects)
     pulled_.erase(found);
     if (!withdrawn) return;
   }
-  const auto channel = channels_.find(header.channel);
-  if (channel == channels_.end()) return;
-  std::erase_if(channel->second.unexpected, [&](const auto& one) {
-    if (withdrawn ? one != withdrawn : one->id != header.id || one->source != from) return false;
-    release(*one);
-    return true;
-  });
+  for (auto& [number, channel] : channels_) {  // of the announcement, whatever this header says
+    std::erase_if(channel.unexpected, [&](const auto& one) {
+      if (withdrawn ? one != withdrawn : one->id != header.id || one->source != from) return false;
+      release(*one);
+      return true;
+    });
+  }
 }
 
 void Matcher::on_close(std::uint64_t channel, int from, Effects& effects) {

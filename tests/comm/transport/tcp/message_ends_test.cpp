@@ -1,6 +1,9 @@
 // Ranks: event loops in one process, and clients that send frames. How messages end whose channel is closed or whose
 // peer has failed, and on which thread.
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <future>
 #include <optional>
@@ -113,6 +116,40 @@ TEST_F(EventLoops, ADestroyedEndpointDoesNotWaitForAPeerThatReadsNothing) {
   EXPECT_EQ(destroyed.get_future().wait_for(20s), std::future_status::ready);
   two.reset();
   destroys.join();
+}
+
+// The client's frames are read when its connection is reset: the pull, whose payload cannot be written, and the frames
+// behind it. The last one finds no memory.
+TEST_F(EventLoops, FramesBehindAFailedWriteAreNotHandled) {
+  const auto zero = make_endpoint(0);
+  const auto one = make_endpoint(1);
+  std::string text(100'000, 'x');  // written by the loop's thread
+  const auto blocks = blocking_send(1, text);
+  TestMessagePtr pulled;
+  {
+    RawClient two(endpoints_.address_of(0));
+    two.greet(2);
+    pulled = post(*zero, make_message(true, 2, std::string(max_eager_bytes + 1, 'x')));
+    EXPECT_TRUE(two.wait_for(POLLIN));  // the announcement, which the client does not read
+    zero->loop().post(blocks);
+    blocks->thread.get_future().wait();
+    constexpr std::uint64_t capacity = std::uint64_t{1} << 30;
+    two.send({.kind = FrameHeader::Kind::pull, .id = 1});
+    two.send({.kind = FrameHeader::Kind::announce,
+              .channel = channel,
+              .tag = 1,
+              .bytes = capacity - 3 * Matcher::entry_bytes,
+              .id = 1});
+    two.send({.kind = FrameHeader::Kind::announce, .channel = channel, .bytes = 4, .id = 2});
+    two.send({.channel = channel, .tag = 1, .bytes = Matcher::entry_bytes});
+  }
+  blocks->may_return.set_value();
+  EXPECT_EQ(pulled->wait(), OutcomeKind::disconnected);
+  const auto received = post(*zero, make_message(false, 2, "----"));
+  auto outcome = received->outcome.get_future();
+  ASSERT_EQ(outcome.wait_for(20s), std::future_status::ready);
+  EXPECT_EQ(outcome.get().kind, OutcomeKind::disconnected);
+  check_exchange(*zero, *one, 10, 9);
 }
 
 }  // namespace
