@@ -233,10 +233,19 @@ void EventLoop::expire(Effects& effects) {
   const auto now = Clock::now();
   if (timed_.empty() || now < next_timer_) return;
   next_timer_ = now + exit_check_interval;
+  const auto is_open = [&](int rank) {
+    const auto peer = peers_.find(rank);
+    return peer != peers_.end() && peer->second.state == Peer::State::open;
+  };
+  // A connected rank may send until its `close` comes. A message that has begun to arrive goes on.
+  const auto may_arrive = [&](const Message& message) {
+    if (message.rank != any_source) return is_open(message.rank);
+    return !matcher_.is_waiting(message) || std::ranges::any_of(message.sources, [&](int rank) {
+      return is_open(rank) && matcher_.end_reason(message.channel, rank).kind == Outcome::Kind::completed;
+    });
+  };
   const auto is_peer_gone = [&](Message& message) {
-    const auto peer = peers_.find(message.rank);
-    const bool is_open = peer != peers_.end() && peer->second.state == Peer::State::open;
-    if (is_open || !message.is_peer_gone || !message.is_peer_gone()) {
+    if (may_arrive(message) || !message.is_peer_gone || !message.is_peer_gone()) {
       message.gone_since.reset();
       return false;
     }

@@ -205,6 +205,12 @@ void Matcher::on_disconnect(int from, Body& body, Outcome::Kind reason, Effects&
   body = {};
 }
 
+bool Matcher::is_waiting(const Message& receive) const {
+  const auto channel = channels_.find(receive.channel);
+  return channel != channels_.end() &&
+         std::ranges::any_of(channel->second.receives, [&](const MessagePtr& one) { return one.get() == &receive; });
+}
+
 bool Matcher::remove(const Message& receive) {
   const auto is_it = [&](const MessagePtr& one) { return one.get() == &receive; };
   if (const auto channel = channels_.find(receive.channel); channel != channels_.end()) {

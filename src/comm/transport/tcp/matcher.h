@@ -66,6 +66,8 @@ class Matcher {
   /// The connection to the rank has ended, and so do its messages. `body` is what was being read.
   void on_disconnect(int from, Body& body, Outcome::Kind reason, Effects& effects);
 
+  /// Whether no message has come for the receive so far.
+  bool is_waiting(const Message& receive) const;
   /// Forgets the receive, unless a body has it. Returns false if it does not wait here.
   bool remove(const Message& receive);
   /// Receives of the channel end with its failure, later ones too. Returns false if the channel was closed before.

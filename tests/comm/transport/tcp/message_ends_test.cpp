@@ -118,6 +118,38 @@ TEST_F(EventLoops, ADestroyedEndpointDoesNotWaitForAPeerThatReadsNothing) {
   destroys.join();
 }
 
+/// A receive from any rank, when the communicators of all other ranks have closed.
+TestMessagePtr receive_last(const std::vector<int>& sources, std::uint64_t tag = 0) {
+  auto message = make_message(false, any_source, "----", tag);
+  message->sources = sources;
+  message->is_peer_gone = [] { return true; };
+  return message;
+}
+
+TEST_F(EventLoops, AReceiveFromAnyRankGetsWhatAConnectedRankStillSends) {
+  const std::vector<int> all{0, 1, 2};
+  const std::vector<int> unconnected{0, 1};
+  const auto zero = make_endpoint(0);
+  RawClient two(endpoints_.address_of(0));
+  two.greet(2);
+  const auto send_text = [&](const FrameHeader& header) {
+    two.send(header);
+    two.send(std::as_bytes(std::span("text", 4)));
+  };
+  const auto late = post(*zero, receive_last(all));
+  EXPECT_EQ(post(*zero, receive_last(unconnected))->wait(), OutcomeKind::exited);
+  send_text({.channel = channel, .bytes = 4});
+  EXPECT_EQ(late->wait(), OutcomeKind::completed);
+
+  const auto announced = post(*zero, receive_last(all));
+  two.send({.kind = FrameHeader::Kind::announce, .channel = channel, .bytes = 4, .id = 1});
+  two.send({.kind = FrameHeader::Kind::close, .channel = channel});
+  EXPECT_TRUE(two.wait_for(POLLIN));  // the pull
+  EXPECT_EQ(post(*zero, receive_last(all, 1))->wait(), OutcomeKind::exited);
+  send_text({.kind = FrameHeader::Kind::payload, .channel = channel, .bytes = 4, .id = 1});
+  EXPECT_EQ(announced->wait(), OutcomeKind::completed);
+}
+
 // The client's frames are read when its connection is reset: the pull, whose payload cannot be written, and the frames
 // behind it. The last one finds no memory.
 TEST_F(EventLoops, FramesBehindAFailedWriteAreNotHandled) {
