@@ -66,6 +66,11 @@ bool MpiEndpoint::is_complete(const std::shared_ptr<MpiRequest>& request) {
   return false;
 }
 
+bool MpiEndpoint::has_closed(int peer) {
+  const std::lock_guard lock(mutex_);
+  return !closed_ && has_closed(peers_[static_cast<std::size_t>(peer)]);
+}
+
 // Messages of one sender come in order, but for the end of a long one.
 bool MpiEndpoint::has_closed(Peer& peer) {
   if (!peer.close_deadline) {

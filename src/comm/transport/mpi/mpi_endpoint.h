@@ -25,6 +25,8 @@ class MpiEndpoint {
   /// Both throw TransferError where the message cannot arrive.
   std::shared_ptr<MpiRequest> post(bool send, int peer, Tag tag, const Buffer& block);
   bool is_complete(const std::shared_ptr<MpiRequest>& request);
+  /// Whether the close message of `peer` has come.
+  bool has_closed(int peer);
 
   /// Sends close messages to the other ranks and ends the messages of this rank. Memory that MPI still uses stays
   /// allocated until the process exits.

@@ -77,6 +77,7 @@ class MpiTransport final : public Transport {
     return std::make_shared<MpiTransport>(std::move(rendezvous), health_.for_group(members), rank, name, tags_);
   }
 
+  bool peer_exited(int rank) const override { return health_.has_ended(rank) || endpoint_->has_closed(rank); }
   void throw_if_peers_failed() const override { health_.throw_if_peers_failed(); }
   std::shared_ptr<FailureBoard> failure_board() override { return make_coordinator_failure_board(rendezvous_); }
   void close() noexcept override { endpoint_->close(); }

@@ -144,6 +144,13 @@ const RankProgram one_leaves("one_leaves_over_mpi", [] {
   report_failure_of([&] { communicator.all_reduce(at::ones({4})).wait(); });
 });
 
+const RankProgram receives_from_any("receives_from_any_over_mpi", [] {
+  const auto communicator = over_mpi(std::chrono::seconds(30));
+  if (communicator.rank() == 1) return;
+  auto text = at::ones({4});
+  report_failure_of([&] { communicator.receive_from_any(text).wait(); });
+});
+
 const RankProgram asks_for_mpi("asks_for_mpi", [] {
   report_failure_of([] { Communicator::connect(read_environment(), {.backend = "mpi"}); });
 });
@@ -222,6 +229,11 @@ TEST_F(Mpi, ADeadlineNamesTheAbsentRankOfThreeProcesses) {
   expect_output(result.output,
                 "TimeoutError: barrier (operation 0): rank 1 did not enter the call within 3 s; ranks 0, 2 were "
                 "waiting");
+}
+TEST_F(Mpi, AReceiveFromAnyRankEndsWhenTheOtherRankHasLeftOfTwoProcesses) {
+  const auto result = under_mpirun(receives_from_any, 2);
+  expect_exit_success(result);
+  expect_output(result.output, "PeerError: receive (tag 0): every other rank exited or disconnected");
 }
 TEST_F(Mpi, ASumWithoutAWaiterKeepsItsMemoryOnTwoProcesses) {
   const auto result = under_mpirun(leaves_a_sum, 2);
