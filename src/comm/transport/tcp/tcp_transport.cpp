@@ -201,8 +201,9 @@ void TcpTransport::wait(AwaitedMessage& message, int peer, std::uint64_t operati
     }
     SlowOperationWarning slow_warning(Clock::now());
     while (!outcome) {
+      const auto next_change = health_.next_change();  // before the check: none is missed between the two
       health_.throw_if_peers_failed();
-      outcome = message.wait_until(std::min({deadline, slow_warning.next(), health_.next_change()}));
+      outcome = message.wait_until(std::min({deadline, slow_warning.next(), next_change}));
       const auto now = Clock::now();
       if (outcome) break;
       if (now >= deadline) {
