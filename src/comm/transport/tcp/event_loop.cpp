@@ -264,7 +264,7 @@ void EventLoop::expire(Effects& effects) {
       }
       outcome.kind = Outcome::Kind::exited;
     }
-    const auto removal = remove(*message);
+    const auto removal = remove(*message, effects);
     if (removal == Removal::busy) next_timer_ = now + std::chrono::milliseconds(1);
     if (removal != Removal::removed) continue;
     effects.complete(message, std::move(outcome));

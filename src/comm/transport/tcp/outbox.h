@@ -41,7 +41,8 @@ class Outbox {
   bool on_pull(std::uint64_t id);
   bool on_refuse(std::uint64_t id, std::uint64_t bytes, Effects& effects);
 
-  /// Forgets the message. The endpoint does not access its memory any more: bytes that must follow are copied.
+  /// Forgets the message. The endpoint does not access its memory any more: bytes that must follow are copied. Throws
+  /// std::bad_alloc, and then still has the message.
   Removal remove(const Message& message);
   /// The messages for which predicate(message) holds.
   template <typename Predicate>

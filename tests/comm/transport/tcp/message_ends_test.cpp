@@ -5,6 +5,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <cstddef>
+#include <fstream>
 #include <future>
 #include <optional>
 #include <span>
@@ -116,6 +118,45 @@ TEST_F(EventLoops, ADestroyedEndpointDoesNotWaitForAPeerThatReadsNothing) {
   EXPECT_EQ(destroyed.get_future().wait_for(20s), std::future_status::ready);
   two.reset();
   destroys.join();
+}
+
+/// Leaves this process 16 MiB of memory that it has not mapped, for the object's lifetime.
+class LittleMemory {
+ public:
+  LittleMemory() {
+    std::size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    ::getrlimit(RLIMIT_AS, &before_);
+    const auto mapped = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    const rlimit limit{.rlim_cur = mapped + (std::size_t{16} << 20), .rlim_max = before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_AS, &limit), 0);
+  }
+  ~LittleMemory() { ::setrlimit(RLIMIT_AS, &before_); }
+  LittleMemory(const LittleMemory&) = delete;
+  LittleMemory& operator=(const LittleMemory&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+// The client pulls it and reads its first byte.
+TEST_F(EventLoops, ASendThatIsCancelledWithoutMemoryForItsRestEndsTheConnection) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizers map memory themselves";
+#endif
+  const auto zero = make_endpoint(0);
+  const auto one = make_endpoint(1);
+  RawClient two(endpoints_.address_of(0));
+  two.greet(2);
+  const auto sent = post(*zero, make_message(true, 2, std::string(100'000'000, 'x')));
+  two.send({.kind = FrameHeader::Kind::pull, .id = 1});
+  two.skip(2 * sizeof(FrameHeader) + 1);
+  {
+    const LittleMemory memory;
+    EXPECT_FALSE(zero->loop().cancel(sent));
+  }
+  EXPECT_EQ(sent->wait(), OutcomeKind::disconnected);
+  check_exchange(*zero, *one, 10);
 }
 
 /// A receive from any rank, when the communicators of all other ranks have closed.
