@@ -142,9 +142,13 @@ class HierarchicalBackend final : public ForwardingBackend {
     const bool shared = bytes == 0 || node_->location_of(memory).has_value();
     const std::byte flag{shared};
     const auto exchange = start_small_all_gather(operation, std::span(&flag, 1));
-    if (first_rank_without(exchange->wait())) return inner().allocate(operation, bytes, device);
     // Connect here, because all ranks take part, and not during a training step.
-    if (may_own_elements(static_cast<std::size_t>(bytes), topology().local_rank)) groups_->connect_inter_node();
+    if (first_rank_without(exchange->wait())) {
+      inner().connect();
+      return inner().allocate(operation, bytes, device);
+    }
+    if (may_own_elements(static_cast<std::size_t>(bytes), topology().local_rank))
+      groups_->inter_node_subgroup.run([&] { groups_->inter_node->connect(); });
     return memory;
   }
   std::shared_ptr<Backend> split(const std::vector<int>& members, const std::string& name,

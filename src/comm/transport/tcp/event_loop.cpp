@@ -206,7 +206,7 @@ void EventLoop::accept_connections() {
   while (PendingLimit::has_capacity(pending_.size())) {
     auto socket = try_accept(listening_.socket);
     if (!socket) {
-      if (errno == EMFILE || errno == ENFILE) accept_after_ = Clock::now() + accept_retry_delay;
+      if (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR) accept_after_ = Clock::now() + accept_retry_delay;
       return;
     }
     ConnectionPtr connection;

@@ -152,7 +152,7 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   std::set<MessagePtr> timed_;  // messages with a deadline
   Deadline next_timer_{};
   int copying_ = 0;          // threads that copy received bytes
-  Deadline accept_after_{};  // later than now after an accept for which there was no descriptor
+  Deadline accept_after_{};  // later than now after an accept for which there was no descriptor or memory
   bool stopping_ = false;
   bool drop_pending_ = false;
   bool finished_sending_ = false;
