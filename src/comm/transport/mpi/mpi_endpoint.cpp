@@ -26,10 +26,6 @@ MpiEndpoint::MpiEndpoint(const MpiApi& api, MpiGroup* group, MpiTags tags, int r
   }
 }
 
-MpiEndpoint::~MpiEndpoint() {
-  close();
-}
-
 std::shared_ptr<MpiRequest> MpiEndpoint::post(bool send, int peer, Tag tag, const Buffer& block) {
   const std::lock_guard lock(mutex_);
   if (closed_) throw TransferError(TransferError::Kind::connection_closed, {peer}, "connection closed");

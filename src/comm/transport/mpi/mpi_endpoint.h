@@ -16,11 +16,8 @@ namespace tutti::comm {
 /// Thread safe.
 class MpiEndpoint {
  public:
-  /// Takes `group` over.
+  /// Takes `group` over. Call close() before it is destroyed.
   MpiEndpoint(const MpiApi& api, MpiGroup* group, MpiTags tags, int rank, int size);
-  ~MpiEndpoint();
-  MpiEndpoint(const MpiEndpoint&) = delete;
-  MpiEndpoint& operator=(const MpiEndpoint&) = delete;
 
   /// Both throw TransferError where the message cannot arrive.
   std::shared_ptr<MpiRequest> post(bool send, int peer, Tag tag, const Buffer& block);

@@ -142,10 +142,9 @@ void EventLoop::close_channel(const ClosedChannel& closed, bool cancel_sends) {
       if (!cancel_sends) released.push_back(std::exchange(message->is_peer_gone, nullptr));
       if (cancel_sends) begun.push_back(std::move(message));
     }
-    if (peer.connection && peer.connection->body.header.channel == closed.channel) {
-      const auto& receive = peer.connection->body.destination.receiver();
-      if (receive) begun.push_back(receive);
-    }
+    if (!peer.connection) continue;
+    const auto& receive = peer.connection->body.destination.receiver();
+    if (receive && in_channel(*receive)) begun.push_back(receive);
   }
   for (const auto& message : begun) {
     auto removal = remove(*message, effects);

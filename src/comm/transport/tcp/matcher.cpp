@@ -62,7 +62,7 @@ bool Matcher::can_accept(const FrameHeader& header, int from) const {
 }
 
 bool Matcher::on_frame(const FrameHeader& header, int from, Body& body, Effects& effects) {
-  body = {.header = header, .left = header.bytes_behind()};
+  body = {.left = header.bytes_behind()};
   switch (header.kind) {
     case FrameKind::message:
       on_message(header, from, body, effects);

@@ -41,7 +41,6 @@ struct Destination {
 
 /// The bytes behind a frame header that are being read.
 struct Body {
-  FrameHeader header;
   std::byte* to = nullptr;  ///< where the next bytes go; null for bytes to discard
   std::uint64_t left = 0;
   Destination destination{};  ///< whose memory it is

@@ -39,12 +39,13 @@ std::exception_ptr Request::failure_of(const Outcome& outcome) const {
       return nullptr;
     case Outcome::Kind::timed_out:
       return std::make_exception_ptr(TimeoutError(
-          description + ": " + (is_send ? name + " did not accept the message" : "no message from " + (from_any ? "any rank" : name)) +
+          description + ": " +
+              (is_send ? name + " did not accept the message" : "no message from " + (from_any ? "any rank" : name)) +
               " within " + describe_duration(timeout),
           peers));
     case Outcome::Kind::closed:
       if (outcome.failure) return outcome.failure;
-      return peer_error(" is no longer awaited: the communicator was closed");
+      break;
     case Outcome::Kind::closed_by_peer:
       return peer_error(" has left the group");
     case Outcome::Kind::disconnected:
