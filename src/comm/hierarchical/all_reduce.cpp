@@ -40,8 +40,7 @@ void HierarchicalAllReduce::finish_reduce_scatter(double scale) {
   reduce_shard();
   auto pending = groups_->inter_node_subgroup.run(
       [&] { return groups_->inter_node->start_all_reduce(operation_, wide_shard_, codec_); });
-  inter_node_sum_ =
-      std::make_shared<InterNodeSum>(InterNodeSum{.shard = wide_shard_, .pending = std::move(pending), .scale = scale});
+  inter_node_sum_ = std::make_shared<InterNodeSum>(InterNodeSum{.pending = std::move(pending), .scale = scale});
   groups_->pending_sums.push_back(inter_node_sum_);
   while (groups_->pending_sums.size() > 1) groups_->reduce_oldest();
 }

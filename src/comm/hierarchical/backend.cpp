@@ -51,15 +51,6 @@ std::optional<int> first_rank_without(std::span<const std::byte> all) {
   return std::nullopt;
 }
 
-/// Connects the ranks that exchange messages between nodes in every job of this size. Throws PeerError and
-/// TimeoutError.
-void connect_messages(Backend& p2p_backend, const Subgroup& inter_node_subgroup, Backend& inter_node) {
-  const bool is_small = p2p_backend.size() <= max_flat_ranks;
-  if (is_small) p2p_backend.connect();
-  const bool is_node_leader = p2p_backend.topology().local_rank == 0;
-  if (is_small || is_node_leader) inter_node_subgroup.run([&] { inter_node.connect(); });
-}
-
 class HierarchicalBackend final : public ForwardingBackend {
  public:
   HierarchicalBackend(const std::shared_ptr<Backend>& p2p_backend, SelectBackend select_for_group,
@@ -142,9 +133,13 @@ class HierarchicalBackend final : public ForwardingBackend {
     const bool shared = bytes == 0 || node_->location_of(memory).has_value();
     const std::byte flag{shared};
     const auto exchange = start_small_all_gather(operation, std::span(&flag, 1));
-    if (first_rank_without(exchange->wait())) return inner().allocate(operation, bytes, device);
     // Connect here, because all ranks take part, and not during a training step.
-    if (may_own_elements(static_cast<std::size_t>(bytes), topology().local_rank)) groups_->connect_inter_node();
+    if (first_rank_without(exchange->wait())) {
+      inner().connect();
+      return inner().allocate(operation, bytes, device);
+    }
+    if (may_own_elements(static_cast<std::size_t>(bytes), topology().local_rank))
+      groups_->inter_node_subgroup.run([&] { groups_->inter_node->connect(); });
     return memory;
   }
   std::shared_ptr<Backend> split(const std::vector<int>& members, const std::string& name,
@@ -158,7 +153,7 @@ class HierarchicalBackend final : public ForwardingBackend {
     return node_->peer_exited(rank % topology().local_world_size);
   }
 
-  void connect() override { connect_messages(inner(), groups_->inter_node_subgroup, *groups_->inter_node); }
+  void connect() override {}  // make_from_groups() has connected the ranks
   void close() noexcept override {
     node_->close();
     groups_->inter_node->close();
@@ -199,7 +194,10 @@ std::shared_ptr<Backend> make_from_groups(const std::shared_ptr<Backend>& p2p_ba
   // All ranks of a node wait for another node at the same time: only the node leader warns.
   const Subgroup inter_node_subgroup{.parent_ranks = ranks_across_nodes(topology),
                                      .suppress_slow_warning = topology.local_rank != 0};
-  connect_messages(*p2p_backend, inter_node_subgroup, *inter_node);
+  // These exchange messages between nodes in every job of this size.
+  const bool is_small = p2p_backend->size() <= max_flat_ranks;
+  if (is_small) p2p_backend->connect();
+  if (is_small || topology.local_rank == 0) inter_node_subgroup.run([&] { inter_node->connect(); });
   std::vector<std::byte> node_flags(static_cast<std::size_t>(topology.num_nodes));
   const auto gather_flags = [&](Backend& leaders, bool shares) {
     const std::byte flag{shares};

@@ -5,8 +5,6 @@
 // The ranks with one local rank own the same shards (see HierarchicalAllReduce). All other messages between nodes are
 // exchanged by the node leaders. Other ranks connect to another node only when they own a shard, so that a large
 // job has few connections.
-#include <ATen/core/TensorBody.h>
-
 #include <cstddef>
 #include <deque>
 #include <memory>
@@ -22,7 +20,6 @@ namespace tutti::comm {
 
 /// The all-reduce of a shard between nodes. It outlives its HierarchicalAllReduce if an exception ends that one early.
 struct InterNodeSum {
-  at::Tensor shard;
   std::unique_ptr<PendingAllReduce> pending;
   double scale = 1;
   bool reduced = false;
@@ -46,12 +43,6 @@ struct NodeGroups {
   void run_on_leaders(const Operation& operation, std::span<std::byte> result, const Call& call) {
     if (is_node_leader()) inter_node_subgroup.run([&] { call(*inter_node); });
     node_subgroup.run([&] { node_broadcast->run(result, {operation}); });
-  }
-
-  /// Connects this rank to the ranks with the same local rank on other nodes, which must call it too. Throws PeerError
-  /// and TimeoutError.
-  void connect_inter_node() {
-    inter_node_subgroup.run([&] { inter_node->connect(); });
   }
 
   /// Reduces the oldest pending sum.

@@ -2,6 +2,10 @@
 
 #include <set>
 
+#include "comm/backend/current_operation.h"
+#include "comm/backend/describe.h"
+#include "tutti/core/logging.h"
+
 namespace tutti::comm {
 
 void wait_all(Transfers& transfers, Deadline deadline) {
@@ -21,6 +25,16 @@ void wait_all(Transfers& transfers, Deadline deadline) {
   }
   transfers.clear();
   if (!late.empty()) throw TransferError(TransferError::Kind::timeout, {late.begin(), late.end()}, detail);
+}
+
+void log_slow_peer(const std::vector<int>& global_ranks, int rank, int peer, std::chrono::seconds waited) {
+  if (rank != (peer == 0 ? 1 : 0)) return;
+  const auto global_rank = [&](int member) { return global_ranks.at(static_cast<std::size_t>(member)); };
+  const Operation* const call = CurrentOperation::get();
+  Logger(global_rank(rank))
+      .warning((call ? call->describe_with_call_site() : "a call") + " of a group of " +
+               std::to_string(global_ranks.size()) + " has waited for " + describe_duration(waited) + " for rank " +
+               std::to_string(global_rank(peer)) + " (`tutti inspect` tells what it does)");
 }
 
 }  // namespace tutti::comm

@@ -49,6 +49,10 @@ using Transfers = std::vector<std::unique_ptr<Transfer>>;
 /// Waits for all of `transfers`. At the deadline the error names every peer whose transfer has not ended.
 void wait_all(Transfers& transfers, Deadline deadline);
 
+/// Logs that the current operation waits for `peer`, on the one rank that reports for all: the first one, or where that
+/// is awaited the second. `global_ranks` are those of the group.
+void log_slow_peer(const std::vector<int>& global_ranks, int rank, int peer, std::chrono::seconds waited);
+
 /// Thread safe.
 class Transport : public PeerHealth {
  public:

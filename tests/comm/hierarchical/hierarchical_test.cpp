@@ -186,13 +186,15 @@ TEST(Hierarchical, OnNodesOfThreeOnlyWhenAskedFor) {
 }
 
 // The limit on the size of files also applies to shared memory.
+void limit_shared_memory() {
+  const rlimit small{.rlim_cur = 100'000, .rlim_max = 100'000};
+  EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
+}
+
 const RankProgram without_memory("hierarchical_without_memory", [] {
   const auto communicator = Communicator::connect(read_environment(), {.timeout = std::chrono::seconds(30)});
   EXPECT_EQ(communicator.backend_name(), "shared memory + tcp");
-  if (communicator.rank() == 2) {  // the node leader, which creates the shared memory of its node
-    const rlimit small{.rlim_cur = 100'000, .rlim_max = 100'000};
-    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-  }
+  if (communicator.rank() == 2) limit_shared_memory();  // the node leader, which creates the memory of its node
   const at::Tensor sum = sum_of(communicator, at::full({100'000}, 1.0 + communicator.rank()));
   EXPECT_TRUE(at::allclose(sum, at::full({100'000}, 10 * 0.3)));
   const at::Tensor fits = sum_of(communicator, at::full({10'000}, 1.0 + communicator.rank()));
@@ -258,6 +260,12 @@ const RankProgram many_ranks("hierarchical_many_ranks", [] {
     job.all_gather(all, at::full({elements}, job.rank(), at::kFloat)).wait();
     EXPECT_TRUE(at::equal(all, at::arange(job.size(), at::kFloat).repeat_interleave(elements))) << elements;
   }
+  // Where a node leader gets no shared memory, allocate() connects the ranks that exchange messages instead.
+  if (job.rank() == 4) limit_shared_memory();
+  const int before = connections();
+  (void)GradientCommunicator(job).allocate(400'000);
+  EXPECT_TRUE(local_rank != 1 || connections() > before);
+  job.barrier().wait();
 });
 TEST(Hierarchical, OfManyRanksOnlyOwnersOfAShardConnectToOtherNodes) {
   test::expect_success(run_processes(many_ranks, 12, {.num_nodes = 3}));

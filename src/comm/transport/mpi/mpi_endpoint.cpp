@@ -26,10 +26,6 @@ MpiEndpoint::MpiEndpoint(const MpiApi& api, MpiGroup* group, MpiTags tags, int r
   }
 }
 
-MpiEndpoint::~MpiEndpoint() {
-  close();
-}
-
 std::shared_ptr<MpiRequest> MpiEndpoint::post(bool send, int peer, Tag tag, const Buffer& block) {
   const std::lock_guard lock(mutex_);
   if (closed_) throw TransferError(TransferError::Kind::connection_closed, {peer}, "connection closed");
@@ -64,6 +60,11 @@ bool MpiEndpoint::is_complete(const std::shared_ptr<MpiRequest>& request) {
   }
   if (has_closed(peers_[static_cast<std::size_t>(request->peer)])) throw closed("connection closed by the peer");
   return false;
+}
+
+bool MpiEndpoint::has_closed(int peer) {
+  const std::lock_guard lock(mutex_);
+  return !closed_ && has_closed(peers_[static_cast<std::size_t>(peer)]);
 }
 
 // Messages of one sender come in order, but for the end of a long one.

@@ -16,15 +16,14 @@ namespace tutti::comm {
 /// Thread safe.
 class MpiEndpoint {
  public:
-  /// Takes `group` over.
+  /// Takes `group` over. Call close() before it is destroyed.
   MpiEndpoint(const MpiApi& api, MpiGroup* group, MpiTags tags, int rank, int size);
-  ~MpiEndpoint();
-  MpiEndpoint(const MpiEndpoint&) = delete;
-  MpiEndpoint& operator=(const MpiEndpoint&) = delete;
 
   /// Both throw TransferError where the message cannot arrive.
   std::shared_ptr<MpiRequest> post(bool send, int peer, Tag tag, const Buffer& block);
   bool is_complete(const std::shared_ptr<MpiRequest>& request);
+  /// Whether the close message of `peer` has come.
+  bool has_closed(int peer);
 
   /// Sends close messages to the other ranks and ends the messages of this rank. Memory that MPI still uses stays
   /// allocated until the process exits.

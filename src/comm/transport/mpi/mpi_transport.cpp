@@ -5,6 +5,8 @@
 #include <thread>
 #include <utility>
 
+#include "comm/backend/current_operation.h"
+#include "comm/backend/slow_operation_warning.h"
 #include "comm/os/cpu_pause.h"
 #include "comm/transport/mpi/mpi_endpoint.h"
 #include "comm/transport/mpi/mpi_environment.h"
@@ -18,17 +20,21 @@ constexpr auto longest_sleep = std::chrono::microseconds(500);
 
 class MpiTransfer final : public Transfer {
  public:
-  MpiTransfer(std::shared_ptr<MpiEndpoint> endpoint, std::shared_ptr<MpiRequest> request, GroupHealth health)
-      : endpoint_(std::move(endpoint)), request_(std::move(request)), health_(std::move(health)) {}
+  MpiTransfer(std::shared_ptr<MpiEndpoint> endpoint, std::shared_ptr<MpiRequest> request, GroupHealth health, int rank)
+      : endpoint_(std::move(endpoint)), request_(std::move(request)), health_(std::move(health)), rank_(rank) {}
 
   int peer() const override { return request_->peer; }
 
   void wait(Deadline deadline) override {
     // MPI has no wait with a deadline. The polls become rarer, which leaves the core to other threads.
     std::chrono::microseconds sleep{10};
+    SlowOperationWarning slow_warning(Clock::now());
     for (int polls = 0; !endpoint_->is_complete(request_); ++polls) {
       health_.throw_if_peers_failed();
-      if (Clock::now() > deadline) throw TransferError(TransferError::Kind::timeout, {peer()}, "timed out");
+      const auto now = Clock::now();
+      if (slow_warning.due(now) && !SuppressSlowWarning::is_active())
+        log_slow_peer(health_.global_ranks(), rank_, peer(), slow_warning.waited(now));
+      if (now > deadline) throw TransferError(TransferError::Kind::timeout, {peer()}, "timed out");
       if (polls < polls_before_sleep) {
         cpu_pause();
         continue;
@@ -42,6 +48,7 @@ class MpiTransfer final : public Transfer {
   std::shared_ptr<MpiEndpoint> endpoint_;
   std::shared_ptr<MpiRequest> request_;
   GroupHealth health_;
+  int rank_;
 };
 
 class MpiTransport final : public Transport {
@@ -62,10 +69,10 @@ class MpiTransport final : public Transport {
   ~MpiTransport() override { close(); }
 
   std::unique_ptr<Transfer> post_send(int peer, Tag tag, const Buffer& block) override {
-    return std::make_unique<MpiTransfer>(endpoint_, endpoint_->post(true, peer, tag, block), health_);
+    return std::make_unique<MpiTransfer>(endpoint_, endpoint_->post(true, peer, tag, block), health_, rank());
   }
   std::unique_ptr<Transfer> post_receive(int peer, Tag tag, const Buffer& block) override {
-    return std::make_unique<MpiTransfer>(endpoint_, endpoint_->post(false, peer, tag, block), health_);
+    return std::make_unique<MpiTransfer>(endpoint_, endpoint_->post(false, peer, tag, block), health_, rank());
   }
 
   std::shared_ptr<Transport> split(const std::vector<int>& members, const std::string& name,
@@ -77,6 +84,7 @@ class MpiTransport final : public Transport {
     return std::make_shared<MpiTransport>(std::move(rendezvous), health_.for_group(members), rank, name, tags_);
   }
 
+  bool peer_exited(int rank) const override { return health_.has_ended(rank) || endpoint_->has_closed(rank); }
   void throw_if_peers_failed() const override { health_.throw_if_peers_failed(); }
   std::shared_ptr<FailureBoard> failure_board() override { return make_coordinator_failure_board(rendezvous_); }
   void close() noexcept override { endpoint_->close(); }

@@ -183,6 +183,7 @@ bool EventLoop::process_frames(Lock& lock, Connection& connection, Effects& effe
     if (header->kind == FrameHeader::Kind::pull) {
       if (!peer.outbox.on_pull(header->id)) return false;
       flush(lock, connection.rank(), effects);
+      if (peer.state != Peer::State::open) return false;  // messages of a failed peer would never end
     } else if (header->kind == FrameHeader::Kind::refuse) {
       if (!peer.outbox.on_refuse(header->id, header->bytes, effects)) return false;
     } else {
@@ -205,7 +206,7 @@ void EventLoop::accept_connections() {
   while (PendingLimit::has_capacity(pending_.size())) {
     auto socket = try_accept(listening_.socket);
     if (!socket) {
-      if (errno == EMFILE || errno == ENFILE) accept_after_ = Clock::now() + accept_retry_delay;
+      if (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR) accept_after_ = Clock::now() + accept_retry_delay;
       return;
     }
     ConnectionPtr connection;
@@ -232,10 +233,19 @@ void EventLoop::expire(Effects& effects) {
   const auto now = Clock::now();
   if (timed_.empty() || now < next_timer_) return;
   next_timer_ = now + exit_check_interval;
+  const auto is_open = [&](int rank) {
+    const auto peer = peers_.find(rank);
+    return peer != peers_.end() && peer->second.state == Peer::State::open;
+  };
+  // A connected rank may send until its `close` comes. A message that has begun to arrive goes on.
+  const auto may_arrive = [&](const Message& message) {
+    if (message.rank != any_source) return is_open(message.rank);
+    return !matcher_.is_waiting(message) || std::ranges::any_of(message.sources, [&](int rank) {
+      return is_open(rank) && matcher_.end_reason(message.channel, rank).kind == Outcome::Kind::completed;
+    });
+  };
   const auto is_peer_gone = [&](Message& message) {
-    const auto peer = peers_.find(message.rank);
-    const bool is_open = peer != peers_.end() && peer->second.state == Peer::State::open;
-    if (is_open || !message.is_peer_gone || !message.is_peer_gone()) {
+    if (may_arrive(message) || !message.is_peer_gone || !message.is_peer_gone()) {
       message.gone_since.reset();
       return false;
     }
@@ -254,7 +264,7 @@ void EventLoop::expire(Effects& effects) {
       }
       outcome.kind = Outcome::Kind::exited;
     }
-    const auto removal = remove(*message);
+    const auto removal = remove(*message, effects);
     if (removal == Removal::busy) next_timer_ = now + std::chrono::milliseconds(1);
     if (removal != Removal::removed) continue;
     effects.complete(message, std::move(outcome));

@@ -99,7 +99,7 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   void fail_peer(int rank, Outcome::Kind reason, Effects& effects);
   void fail_outbox(Peer& peer, Effects& effects);
   void drop(const ConnectionPtr& connection);
-  Removal remove(const Message& message);
+  Removal remove(const Message& message, Effects& effects);
   void resume_paused();
   void add_timed(const MessagePtr& message);
   /// Sends the replies and completes the messages. Releases the lock. `posted` is a message that no other thread knows.
@@ -152,7 +152,7 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   std::set<MessagePtr> timed_;  // messages with a deadline
   Deadline next_timer_{};
   int copying_ = 0;          // threads that copy received bytes
-  Deadline accept_after_{};  // later than now after an accept for which there was no descriptor
+  Deadline accept_after_{};  // later than now after an accept for which there was no descriptor or memory
   bool stopping_ = false;
   bool drop_pending_ = false;
   bool finished_sending_ = false;

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -96,16 +97,23 @@ void EventLoop::post(const MessagePtr& message) {
 bool EventLoop::cancel(const MessagePtr& message) {
   Effects effects;
   Lock lock(mutex_);
-  auto removal = remove(*message);
-  for (; removal == Removal::busy; removal = remove(*message)) changed_.wait(lock);
+  auto removal = remove(*message, effects);
+  for (; removal == Removal::busy; removal = remove(*message, effects)) changed_.wait(lock);
   timed_.erase(message);
   if (message->is_send && removal == Removal::removed) flush(lock, message->rank, effects);
   apply(lock, effects);
   return removal == Removal::removed;
 }
 
-Removal EventLoop::remove(const Message& message) {
-  if (message.is_send) return peers_[message.rank].outbox.remove(message);
+Removal EventLoop::remove(const Message& message, Effects& effects) {
+  if (message.is_send) {
+    try {
+      return peers_[message.rank].outbox.remove(message);
+    } catch (const std::bad_alloc&) {  // for a copy of the bytes that must follow: without them no frame can follow
+      fail_peer(message.rank, Outcome::Kind::disconnected, effects);
+      return Removal::absent;
+    }
+  }
   if (matcher_.remove(message)) return Removal::removed;
   for (const auto& [descriptor, connection] : connections_) {
     Body& body = connection->body;
@@ -134,14 +142,13 @@ void EventLoop::close_channel(const ClosedChannel& closed, bool cancel_sends) {
       if (!cancel_sends) released.push_back(std::exchange(message->is_peer_gone, nullptr));
       if (cancel_sends) begun.push_back(std::move(message));
     }
-    if (peer.connection && peer.connection->body.header.channel == closed.channel) {
-      const auto& receive = peer.connection->body.destination.receiver();
-      if (receive) begun.push_back(receive);
-    }
+    if (!peer.connection) continue;
+    const auto& receive = peer.connection->body.destination.receiver();
+    if (receive && in_channel(*receive)) begun.push_back(receive);
   }
   for (const auto& message : begun) {
-    auto removal = remove(*message);
-    for (; removal == Removal::busy; removal = remove(*message)) changed_.wait(lock);
+    auto removal = remove(*message, effects);
+    for (; removal == Removal::busy; removal = remove(*message, effects)) changed_.wait(lock);
     if (removal == Removal::removed) effects.complete(message, outcome);
   }
   for (auto& [rank, peer] : peers_) {

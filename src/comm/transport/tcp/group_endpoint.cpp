@@ -33,6 +33,7 @@ void GroupEndpoint::receive(RequestPtr request) {
 void GroupEndpoint::post(RequestPtr request) {
   request->channel = channel_;
   request->health = health_;
+  request->sources = global_ranks();
   request->failure_of_peer = [health = health_, peer = request->peer, call = request->description] {
     return health->failure_of(peer, call);
   };

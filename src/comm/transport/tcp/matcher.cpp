@@ -62,7 +62,7 @@ bool Matcher::can_accept(const FrameHeader& header, int from) const {
 }
 
 bool Matcher::on_frame(const FrameHeader& header, int from, Body& body, Effects& effects) {
-  body = {.header = header, .left = header.bytes_behind()};
+  body = {.left = header.bytes_behind()};
   switch (header.kind) {
     case FrameKind::message:
       on_message(header, from, body, effects);
@@ -157,13 +157,13 @@ void Matcher::on_withdraw(const FrameHeader& header, int from, Effects& effects)
     pulled_.erase(found);
     if (!withdrawn) return;
   }
-  const auto channel = channels_.find(header.channel);
-  if (channel == channels_.end()) return;
-  std::erase_if(channel->second.unexpected, [&](const auto& one) {
-    if (withdrawn ? one != withdrawn : one->id != header.id || one->source != from) return false;
-    release(*one);
-    return true;
-  });
+  for (auto& [number, channel] : channels_) {  // of the announcement, whatever this header says
+    std::erase_if(channel.unexpected, [&](const auto& one) {
+      if (withdrawn ? one != withdrawn : one->id != header.id || one->source != from) return false;
+      release(*one);
+      return true;
+    });
+  }
 }
 
 void Matcher::on_close(std::uint64_t channel, int from, Effects& effects) {
@@ -203,6 +203,12 @@ void Matcher::on_disconnect(int from, Body& body, Outcome::Kind reason, Effects&
   }
   std::erase_if(pulled_, [&](const auto& entry) { return entry.first.first == from; });
   body = {};
+}
+
+bool Matcher::is_waiting(const Message& receive) const {
+  const auto channel = channels_.find(receive.channel);
+  return channel != channels_.end() &&
+         std::ranges::any_of(channel->second.receives, [&](const MessagePtr& one) { return one.get() == &receive; });
 }
 
 bool Matcher::remove(const Message& receive) {

@@ -41,7 +41,6 @@ struct Destination {
 
 /// The bytes behind a frame header that are being read.
 struct Body {
-  FrameHeader header;
   std::byte* to = nullptr;  ///< where the next bytes go; null for bytes to discard
   std::uint64_t left = 0;
   Destination destination{};  ///< whose memory it is
@@ -66,6 +65,8 @@ class Matcher {
   /// The connection to the rank has ended, and so do its messages. `body` is what was being read.
   void on_disconnect(int from, Body& body, Outcome::Kind reason, Effects& effects);
 
+  /// Whether no message has come for the receive so far.
+  bool is_waiting(const Message& receive) const;
   /// Forgets the receive, unless a body has it. Returns false if it does not wait here.
   bool remove(const Message& receive);
   /// Receives of the channel end with its failure, later ones too. Returns false if the channel was closed before.

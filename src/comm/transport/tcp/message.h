@@ -53,10 +53,11 @@ struct Message {
   std::uint64_t tag = 0;
   std::span<std::byte> memory{};
   std::shared_ptr<const void> owner{};          ///< of the memory
-  std::uint64_t eager_bytes = max_eager_bytes;  ///< a longer message is announced
+  std::uint64_t eager_bytes = max_eager_bytes;  ///< a longer message is announced; at most max_eager_bytes
+  std::span<const int> sources{};               ///< of a receive from any_source
   std::optional<Deadline> deadline{};           ///< at which the endpoint ends the message
   // The endpoint calls these now and then for a message with a deadline. Both may be empty.
-  std::function<bool()> is_peer_gone{};                   ///< whether an unconnected peer will send nothing more
+  std::function<bool()> is_peer_gone{};                   ///< whether unconnected peers will send nothing more
   std::function<std::exception_ptr()> failure_of_peer{};  ///< null while the peer is healthy
   std::optional<Deadline> gone_since{};                   ///< when is_peer_gone() became true
 };

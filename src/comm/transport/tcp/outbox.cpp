@@ -14,7 +14,7 @@ constexpr std::size_t max_frames_in_write = 32;
 
 void Outbox::add(MessagePtr message) {
   FrameHeader header{.channel = message->channel, .tag = message->tag, .bytes = message->memory.size()};
-  if (header.bytes <= std::min(message->eager_bytes, max_eager_bytes)) {
+  if (header.bytes <= message->eager_bytes) {
     frames_.push_back({.header = header, .message = std::move(message)});
     return;
   }
@@ -31,9 +31,8 @@ void Outbox::add_urgent(const FrameHeader& header) {
 }
 
 bool Outbox::has_messages() const {
-  return !announced_.empty() || std::ranges::any_of(frames_, [](const Frame& frame) {
-    return frame.header.bytes_behind() > 0 || frame.message;
-  });
+  return !announced_.empty() ||
+         std::ranges::any_of(frames_, [](const Frame& frame) { return frame.message != nullptr; });
 }
 
 std::vector<iovec> Outbox::begin_write() {

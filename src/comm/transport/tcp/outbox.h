@@ -27,7 +27,7 @@ class Outbox {
   void add_urgent(const FrameHeader& header);
 
   bool is_empty() const { return frames_.empty(); }
-  /// Whether a message is queued or announced.
+  /// Whether a message is queued or announced; not the copied rest of one that was removed.
   bool has_messages() const;
 
   /// The bytes to write next; none for a write of bytes that the connection holds. They stay valid until end_write(),
@@ -41,7 +41,8 @@ class Outbox {
   bool on_pull(std::uint64_t id);
   bool on_refuse(std::uint64_t id, std::uint64_t bytes, Effects& effects);
 
-  /// Forgets the message. The endpoint does not access its memory any more: bytes that must follow are copied.
+  /// Forgets the message. The endpoint does not access its memory any more: bytes that must follow are copied. Throws
+  /// std::bad_alloc, and then still has the message.
   Removal remove(const Message& message);
   /// The messages for which predicate(message) holds.
   template <typename Predicate>

@@ -45,7 +45,7 @@ std::exception_ptr Request::failure_of(const Outcome& outcome) const {
           peers));
     case Outcome::Kind::closed:
       if (outcome.failure) return outcome.failure;
-      return peer_error(" is no longer awaited: the communicator was closed");
+      break;
     case Outcome::Kind::closed_by_peer:
       return peer_error(" has left the group");
     case Outcome::Kind::disconnected:

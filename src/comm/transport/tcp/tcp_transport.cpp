@@ -18,7 +18,6 @@
 #include "comm/transport/tcp/awaited_message.h"
 #include "core/hash.h"
 #include "tutti/core/error.h"
-#include "tutti/core/logging.h"
 
 namespace tutti::comm {
 namespace {
@@ -114,9 +113,8 @@ class TcpTransport final : public Transport, public std::enable_shared_from_this
   int global_rank(int member) const { return health_.global_ranks().at(static_cast<std::size_t>(member)); }
   void begin_connecting(const std::vector<int>& peers);
   std::unique_ptr<Transfer> post(bool is_send, int peer, Tag tag, const Buffer& buffer);
-  void wait(AwaitedMessage& message, int peer, std::uint64_t operation, Deadline deadline);
+  void wait(AwaitedMessage& message, int peer, Deadline deadline);
   [[noreturn]] void throw_failure(const AwaitedMessage& message, const Outcome& outcome, int peer);
-  void log_slow_peer(int peer, std::uint64_t operation, std::chrono::seconds waited) const;
 
   const std::shared_ptr<Endpoint> endpoint_;
   const Rendezvous rendezvous_;
@@ -137,16 +135,15 @@ class TcpTransport final : public Transport, public std::enable_shared_from_this
 
 class TcpTransport::TcpTransfer final : public Transfer {
  public:
-  TcpTransfer(std::shared_ptr<TcpTransport> transport, std::shared_ptr<AwaitedMessage> message, int peer,
-              std::uint64_t operation)
-      : transport_(std::move(transport)), message_(std::move(message)), peer_(peer), operation_(operation) {}
+  TcpTransfer(std::shared_ptr<TcpTransport> transport, std::shared_ptr<AwaitedMessage> message, int peer)
+      : transport_(std::move(transport)), message_(std::move(message)), peer_(peer) {}
   ~TcpTransfer() override {
     if (!message_ || message_->outcome()) return;
     if (!transport_->endpoint_->loop().cancel(message_)) message_->wait_for_outcome();
   }
   int peer() const override { return peer_; }
   void wait(Deadline deadline) override {
-    transport_->wait(*message_, peer_, operation_, deadline);
+    transport_->wait(*message_, peer_, deadline);
     message_ = nullptr;
   }
 
@@ -154,7 +151,6 @@ class TcpTransport::TcpTransfer final : public Transfer {
   std::shared_ptr<TcpTransport> transport_;
   std::shared_ptr<AwaitedMessage> message_;  // null once it has completed
   int peer_;
-  std::uint64_t operation_;
 };
 
 // Names the ranks that cannot connect, and those that do not join.
@@ -185,10 +181,10 @@ std::unique_ptr<Transfer> TcpTransport::post(bool is_send, int peer, Tag tag, co
   message->memory = {buffer.data, buffer.size};
   message->owner = buffer.owner;
   loop.post(message);
-  return std::make_unique<TcpTransfer>(shared_from_this(), std::move(message), peer, tag.operation);
+  return std::make_unique<TcpTransfer>(shared_from_this(), std::move(message), peer);
 }
 
-void TcpTransport::wait(AwaitedMessage& message, int peer, std::uint64_t operation, Deadline deadline) {
+void TcpTransport::wait(AwaitedMessage& message, int peer, Deadline deadline) {
   auto outcome = message.outcome();
   if (!outcome) {
     const auto forget = c10::make_scope_exit([&] {
@@ -201,8 +197,9 @@ void TcpTransport::wait(AwaitedMessage& message, int peer, std::uint64_t operati
     }
     SlowOperationWarning slow_warning(Clock::now());
     while (!outcome) {
+      const auto next_change = health_.next_change();  // before the check: none is missed between the two
       health_.throw_if_peers_failed();
-      outcome = message.wait_until(std::min({deadline, slow_warning.next(), health_.next_change()}));
+      outcome = message.wait_until(std::min({deadline, slow_warning.next(), next_change}));
       const auto now = Clock::now();
       if (outcome) break;
       if (now >= deadline) {
@@ -211,7 +208,7 @@ void TcpTransport::wait(AwaitedMessage& message, int peer, std::uint64_t operati
         throw TransferError(Failure::timeout, {peer}, "no message before the deadline");
       }
       if (slow_warning.due(now) && !SuppressSlowWarning::is_active())
-        log_slow_peer(peer, operation, slow_warning.waited(now));
+        log_slow_peer(health_.global_ranks(), rank(), peer, slow_warning.waited(now));
     }
   }
   if (outcome->kind != Outcome::Kind::completed) throw_failure(message, *outcome, peer);
@@ -239,16 +236,6 @@ void TcpTransport::throw_failure(const AwaitedMessage& message, const Outcome& o
       health_.throw_if_peers_failed();
       throw TransferError(Failure::connection_closed, {peer}, "connection closed");
   }
-}
-
-// One rank reports for all: the first one, or where that is awaited the second.
-void TcpTransport::log_slow_peer(int peer, std::uint64_t operation, std::chrono::seconds waited) const {
-  if (rank() != (peer == 0 ? 1 : 0)) return;
-  const Operation* const call = CurrentOperation::get();
-  Logger(global_rank(rank()))
-      .warning((call ? call->describe_with_call_site() : "operation " + std::to_string(operation)) + " of a group of " +
-               std::to_string(size()) + " has waited for " + describe_duration(waited) + " for rank " +
-               std::to_string(global_rank(peer)) + " (`tutti inspect` tells what it does)");
 }
 
 }  // namespace

@@ -108,7 +108,7 @@ const RankProgram one_is_absent("one_is_absent_over_mpi", [] {
   const auto communicator = over_mpi();
   outside.barrier().wait();  // from here on only the intended rank is late
   if (communicator.rank() != 1) {
-    report_failure_of([&] { communicator.barrier({.timeout = milliseconds(3000), .name = ""}).wait(); });
+    report_failure_of([&] { communicator.barrier({.timeout = milliseconds(12000), .name = ""}).wait(); });
     EXPECT_TRUE(communicator.failed());
   }
   outside.barrier().wait();
@@ -142,6 +142,13 @@ const RankProgram one_leaves("one_leaves_over_mpi", [] {
   EXPECT_EQ(ones.sum().item<double>(), 500'000.0 * communicator.size());
   if (communicator.rank() == 1) return;
   report_failure_of([&] { communicator.all_reduce(at::ones({4})).wait(); });
+});
+
+const RankProgram receives_from_any("receives_from_any_over_mpi", [] {
+  const auto communicator = over_mpi(std::chrono::seconds(30));
+  if (communicator.rank() == 1) return;
+  auto text = at::ones({4});
+  report_failure_of([&] { communicator.receive_from_any(text).wait(); });
 });
 
 const RankProgram asks_for_mpi("asks_for_mpi", [] {
@@ -216,12 +223,21 @@ TEST_F(Mpi, GroupsAreReleasedOnTwoProcesses) {
   expect_exit_success(under_mpirun(groups, 2));
 }
 
-TEST_F(Mpi, ADeadlineNamesTheAbsentRankOfThreeProcesses) {
+TEST_F(Mpi, AWarningAndADeadlineNameTheAbsentRankOfThreeProcesses) {
   const auto result = under_mpirun(one_is_absent, 3);
   expect_exit_success(result);
   expect_output(result.output,
-                "TimeoutError: barrier (operation 0): rank 1 did not enter the call within 3 s; ranks 0, 2 were "
+                "TimeoutError: barrier (operation 0): rank 1 did not enter the call within 12 s; ranks 0, 2 were "
                 "waiting");
+  expect_output(result.output, "barrier (operation 0, mpi_test.cpp:");
+  const std::string warning = ") of a group of 3 has waited for 10 s for rank 1 (`tutti inspect` tells";
+  expect_output(result.output, warning);
+  EXPECT_EQ(result.output.find(warning), result.output.rfind(warning)) << "both waiting ranks log:\n" << result.output;
+}
+TEST_F(Mpi, AReceiveFromAnyRankEndsWhenTheOtherRankHasLeftOfTwoProcesses) {
+  const auto result = under_mpirun(receives_from_any, 2);
+  expect_exit_success(result);
+  expect_output(result.output, "PeerError: receive (tag 0): every other rank exited or disconnected");
 }
 TEST_F(Mpi, ASumWithoutAWaiterKeepsItsMemoryOnTwoProcesses) {
   const auto result = under_mpirun(leaves_a_sum, 2);

@@ -1,13 +1,18 @@
 #pragma once
 // Event loops of ranks in one process, and messages between them.
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include <cstdint>
 #include <future>
 #include <memory>
+#include <span>
 #include <string>
+#include <system_error>
 #include <utility>
+#include <vector>
 
+#include "support/socket_bytes.h"
 #include "test_endpoints.h"
 
 namespace tutti::test::event_loops {
@@ -43,6 +48,58 @@ inline TestMessagePtr make_message(bool is_send, int rank, const std::string& te
   message->deadline = Clock::now() + 20s;
   return message;
 }
+
+/// A client that is no event loop.
+class RawClient {
+ public:
+  explicit RawClient(const std::string& address_text)
+      : address_(*EndpointAddress::from_text(address_text)), socket_(connect_nonblocking(address_.socket)) {
+    wait_for(POLLOUT);
+  }
+  /// Says that it is `rank` and waits for the verdict.
+  void greet(std::int64_t rank) {
+    const Hello hello{.nonce = address_.nonce, .rank = rank};
+    send(std::as_bytes(std::span(&hello, 1)));
+    Verdict verdict{};
+    wait_for(POLLIN);
+    EXPECT_EQ(test::try_read(socket_, std::as_writable_bytes(std::span(&verdict, 1))), sizeof(verdict));
+    EXPECT_EQ(verdict, Verdict::accepted);
+  }
+  void send(std::span<const std::byte> bytes) {
+    while (!bytes.empty()) {
+      wait_for(POLLOUT);
+      bytes = bytes.subspan(test::try_write(socket_, bytes));
+    }
+  }
+  void send(const FrameHeader& header) { send(std::as_bytes(std::span(&header, 1))); }
+  /// Reads `count` bytes.
+  void skip(std::size_t count) {
+    std::vector<std::byte> skipped(count);
+    while (count > 0 && wait_for(POLLIN)) count -= test::try_read(socket_, std::span(skipped).first(count)).value();
+  }
+  const EndpointAddress& address() const { return address_; }
+  bool wait_for(short events) {
+    pollfd ready{.fd = socket_.get(), .events = events, .revents = 0};
+    const int found = ::poll(&ready, 1, 20'000);
+    EXPECT_EQ(found, 1);
+    return found == 1;
+  }
+  /// Waits for the end of the connection.
+  void expect_closed() {
+    std::vector<std::byte> ignored(1000);
+    try {
+      do {
+        if (!wait_for(POLLIN)) return;
+      } while (test::try_read(socket_, ignored));
+    } catch (const std::system_error&) {
+      // The connection was reset.
+    }
+  }
+
+ private:
+  EndpointAddress address_;
+  FileDescriptor socket_;
+};
 
 class EventLoops : public testing::Test {
  protected:

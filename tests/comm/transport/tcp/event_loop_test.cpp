@@ -143,53 +143,6 @@ TEST_P(PlainAndEncrypted, ADestroyedEndpointFailsTheMessagesOfItsPeer) {
   EXPECT_EQ(post(*to, make_message(false, 1, "----", 1))->wait(), OutcomeKind::completed);
 }
 
-/// A client that is no event loop.
-class RawClient {
- public:
-  explicit RawClient(const std::string& address_text)
-      : address_(*EndpointAddress::from_text(address_text)), socket_(connect_nonblocking(address_.socket)) {
-    wait_for(POLLOUT);
-  }
-  /// Says that it is `rank` and waits for the verdict.
-  void greet(std::int64_t rank) {
-    const Hello hello{.nonce = address_.nonce, .rank = rank};
-    send(std::as_bytes(std::span(&hello, 1)));
-    Verdict verdict{};
-    wait_for(POLLIN);
-    EXPECT_EQ(test::try_read(socket_, std::as_writable_bytes(std::span(&verdict, 1))), sizeof(verdict));
-    EXPECT_EQ(verdict, Verdict::accepted);
-  }
-  void send(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      wait_for(POLLOUT);
-      bytes = bytes.subspan(test::try_write(socket_, bytes));
-    }
-  }
-  const EndpointAddress& address() const { return address_; }
-  /// Waits for the end of the connection.
-  void expect_closed() {
-    std::vector<std::byte> ignored(1000);
-    try {
-      do {
-        if (!wait_for(POLLIN)) return;
-      } while (test::try_read(socket_, ignored));
-    } catch (const std::system_error&) {
-      // The connection was reset.
-    }
-  }
-
- private:
-  bool wait_for(short events) {
-    pollfd ready{.fd = socket_.get(), .events = events, .revents = 0};
-    const int found = ::poll(&ready, 1, 20'000);
-    EXPECT_EQ(found, 1);
-    return found == 1;
-  }
-
-  EndpointAddress address_;
-  FileDescriptor socket_;
-};
-
 // The client has read the store and sends everything that a rank sends, except the proof.
 TEST_F(EventLoops, RefuseAClientThatKnowsTheAddressAndNotTheSecret) {
   const auto to = make_endpoint(0, secret());
@@ -297,7 +250,7 @@ TEST_F(EventLoops, ADamagedFrameEndsItsConnectionOnly) {
     const auto one = make_endpoint(1);
     RawClient two(endpoints_.address_of(0));
     two.greet(2);
-    two.send(std::as_bytes(std::span(&header, 1)));
+    two.send(header);
     two.expect_closed();
     EXPECT_EQ(post(*zero, make_message(false, 2, "----"))->wait(), OutcomeKind::disconnected);
     check_exchange(*zero, *one, 10);

@@ -217,6 +217,14 @@ TEST_F(MatcherTest, APulledMessageThatIsWithdrawnLeavesItsMemory) {
   }
 }
 
+TEST_F(MatcherTest, AWithdrawalWithAnotherChannelEndsItsMessage) {
+  EXPECT_TRUE(frame(FrameKind::announce, 1, 1, 4));
+  EXPECT_TRUE(matcher.on_frame({.kind = FrameKind::withdraw, .channel = channel + 1, .id = 1}, 1, body_, effects));
+  const auto receive = receive_from(1);
+  matcher.receive(receive, effects);
+  EXPECT_TRUE(matcher.remove(*receive)) << "it waits for the next message";
+}
+
 class FullMatcherTest : public MatcherTest {
  protected:
   FullMatcherTest() { deliver(9, 9, std::string(2 * Matcher::entry_bytes + 10, 'x')); }

@@ -1,10 +1,19 @@
-// Ranks: event loops in one process. How messages end whose channel is closed or whose peer has failed, and on which
-// thread.
+// Ranks: event loops in one process, and clients that send frames. How messages end whose channel is closed or whose
+// peer has failed, and on which thread.
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
+#include <cstddef>
+#include <fstream>
 #include <future>
+#include <optional>
+#include <span>
 #include <stdexcept>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "event_loop_fixture.h"
 
@@ -88,6 +97,132 @@ TEST_F(EventLoops, CallbacksOfOtherMessagesRunOnTheLoopsThread) {
   EXPECT_EQ(post(*zero, make_message(true, 1, "now"))->wait(), OutcomeKind::completed);
   first->may_return.set_value();
   EXPECT_EQ(completed.get(), loop_thread);
+}
+
+TEST_F(EventLoops, ADestroyedEndpointDoesNotWaitForAPeerThatReadsNothing) {
+  auto zero = make_endpoint(0);
+  std::optional<RawClient> two(endpoints_.address_of(0));
+  two->greet(2);
+  std::vector<TestMessagePtr> sends;
+  for (int i = 0; i < 6; ++i) {  // more than the buffers of the sockets
+    sends.push_back(make_message(true, 2, std::string(max_eager_bytes, 'x')));
+    sends.back()->deadline = Clock::now() + 50ms;
+    post(*zero, sends.back());
+  }
+  EXPECT_EQ(sends.back()->wait(), OutcomeKind::timed_out);
+  std::promise<void> destroyed;
+  std::thread destroys([&] {
+    zero.reset();
+    destroyed.set_value();
+  });
+  EXPECT_EQ(destroyed.get_future().wait_for(20s), std::future_status::ready);
+  two.reset();
+  destroys.join();
+}
+
+/// Leaves this process 16 MiB of memory that it has not mapped, for the object's lifetime.
+class LittleMemory {
+ public:
+  LittleMemory() {
+    std::size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    ::getrlimit(RLIMIT_AS, &before_);
+    const auto mapped = pages * static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    const rlimit limit{.rlim_cur = mapped + (std::size_t{16} << 20), .rlim_max = before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_AS, &limit), 0);
+  }
+  ~LittleMemory() { ::setrlimit(RLIMIT_AS, &before_); }
+  LittleMemory(const LittleMemory&) = delete;
+  LittleMemory& operator=(const LittleMemory&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+// The client pulls it and reads its first byte.
+TEST_F(EventLoops, ASendThatIsCancelledWithoutMemoryForItsRestEndsTheConnection) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizers map memory themselves";
+#endif
+  const auto zero = make_endpoint(0);
+  const auto one = make_endpoint(1);
+  RawClient two(endpoints_.address_of(0));
+  two.greet(2);
+  const auto sent = post(*zero, make_message(true, 2, std::string(100'000'000, 'x')));
+  two.send({.kind = FrameHeader::Kind::pull, .id = 1});
+  two.skip(2 * sizeof(FrameHeader) + 1);
+  {
+    const LittleMemory memory;
+    EXPECT_FALSE(zero->loop().cancel(sent));
+  }
+  EXPECT_EQ(sent->wait(), OutcomeKind::disconnected);
+  check_exchange(*zero, *one, 10);
+}
+
+/// A receive from any rank, when the communicators of all other ranks have closed.
+TestMessagePtr receive_last(const std::vector<int>& sources, std::uint64_t tag = 0) {
+  auto message = make_message(false, any_source, "----", tag);
+  message->sources = sources;
+  message->is_peer_gone = [] { return true; };
+  return message;
+}
+
+TEST_F(EventLoops, AReceiveFromAnyRankGetsWhatAConnectedRankStillSends) {
+  const std::vector<int> all{0, 1, 2};
+  const std::vector<int> unconnected{0, 1};
+  const auto zero = make_endpoint(0);
+  RawClient two(endpoints_.address_of(0));
+  two.greet(2);
+  const auto send_text = [&](const FrameHeader& header) {
+    two.send(header);
+    two.send(std::as_bytes(std::span("text", 4)));
+  };
+  const auto late = post(*zero, receive_last(all));
+  EXPECT_EQ(post(*zero, receive_last(unconnected))->wait(), OutcomeKind::exited);
+  send_text({.channel = channel, .bytes = 4});
+  EXPECT_EQ(late->wait(), OutcomeKind::completed);
+
+  const auto announced = post(*zero, receive_last(all));
+  two.send({.kind = FrameHeader::Kind::announce, .channel = channel, .bytes = 4, .id = 1});
+  two.send({.kind = FrameHeader::Kind::close, .channel = channel});
+  EXPECT_TRUE(two.wait_for(POLLIN));  // the pull
+  EXPECT_EQ(post(*zero, receive_last(all, 1))->wait(), OutcomeKind::exited);
+  send_text({.kind = FrameHeader::Kind::payload, .channel = channel, .bytes = 4, .id = 1});
+  EXPECT_EQ(announced->wait(), OutcomeKind::completed);
+}
+
+// The client's frames are read when its connection is reset: the pull, whose payload cannot be written, and the frames
+// behind it. The last one finds no memory.
+TEST_F(EventLoops, FramesBehindAFailedWriteAreNotHandled) {
+  const auto zero = make_endpoint(0);
+  const auto one = make_endpoint(1);
+  std::string text(100'000, 'x');  // written by the loop's thread
+  const auto blocks = blocking_send(1, text);
+  TestMessagePtr pulled;
+  {
+    RawClient two(endpoints_.address_of(0));
+    two.greet(2);
+    pulled = post(*zero, make_message(true, 2, std::string(max_eager_bytes + 1, 'x')));
+    EXPECT_TRUE(two.wait_for(POLLIN));  // the announcement, which the client does not read
+    zero->loop().post(blocks);
+    blocks->thread.get_future().wait();
+    constexpr std::uint64_t capacity = std::uint64_t{1} << 30;
+    two.send({.kind = FrameHeader::Kind::pull, .id = 1});
+    two.send({.kind = FrameHeader::Kind::announce,
+              .channel = channel,
+              .tag = 1,
+              .bytes = capacity - 3 * Matcher::entry_bytes,
+              .id = 1});
+    two.send({.kind = FrameHeader::Kind::announce, .channel = channel, .bytes = 4, .id = 2});
+    two.send({.channel = channel, .tag = 1, .bytes = Matcher::entry_bytes});
+  }
+  blocks->may_return.set_value();
+  EXPECT_EQ(pulled->wait(), OutcomeKind::disconnected);
+  const auto received = post(*zero, make_message(false, 2, "----"));
+  auto outcome = received->outcome.get_future();
+  ASSERT_EQ(outcome.wait_for(20s), std::future_status::ready);
+  EXPECT_EQ(outcome.get().kind, OutcomeKind::disconnected);
+  check_exchange(*zero, *one, 10, 9);
 }
 
 }  // namespace

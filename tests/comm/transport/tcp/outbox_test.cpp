@@ -108,6 +108,8 @@ TEST_F(OutboxTest, ARemovedMessageGivesItsMemoryBack) {
   EXPECT_EQ(outbox.remove(*waits), Removal::absent);
   EXPECT_EQ(outbox.remove(*begun), Removal::removed);
   begun->text.assign(begun->text.size(), '-');
+  EXPECT_FALSE(outbox.is_empty());
+  EXPECT_FALSE(outbox.has_messages());
   write_all();
   ASSERT_EQ(frames().size(), 1U);
   EXPECT_EQ(frames()[0].bytes, "begun message");
