@@ -90,6 +90,7 @@ void SyncDriver::close(const std::string& abort_reason, std::span<const int> ord
 }
 
 void SyncDriver::close_empty() {
+  store_.drop_micro_batches();
   send_trailer({}, std::vector<bool>(store_.slot_count()));
 }
 

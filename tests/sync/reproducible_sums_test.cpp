@@ -57,6 +57,19 @@ TEST(ReproducibleSums, AreEqualOnOneThreeAndSixRanks) {
   for (const int ranks : {3, 6, 12}) EXPECT_EQ(mean_over(ranks, 12), alone) << ranks << " ranks";
 }
 
+TEST(ReproducibleSums, AWindowWithoutPassesLeavesNoMicroBatches) {
+  run_thread_ranks(2, [](const Communicator& communicator) {
+    ToyModel model(communicator, {.reproducible = true});
+    for (const bool trains : {false, false, true}) {
+      for (const bool last : {false, true}) {
+        const auto scope = model.accumulate(1, last);
+        if (trains) model.pass({.a = 4});
+      }
+    }
+    model.expect_gradient(model.a, 4);
+  });
+}
+
 TEST(ReproducibleSums, PairwiseSumsFollowABinaryCounter) {
   sync::PairwiseAccumulator partial;
   for (int i = 0; i < 7; ++i) partial.push({at::full({2}, double(1 << i))}, {i == 3, false});

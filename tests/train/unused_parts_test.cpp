@@ -2,7 +2,11 @@
 #include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
 
+#include <set>
+#include <string>
+
 #include "support/rank_case.h"
+#include "support/temporary_folder.h"
 #include "support/training.h"
 #include "tutti/train/accelerator.h"
 
@@ -79,6 +83,42 @@ const RankCase parts("parts_of_a_model", [](const Communicator& communicator) {
 });
 TEST(UnusedParts, APartOfAModelWithItsOwnOptimizerHasTheWeightsOfItsModel) {
   parts.everywhere();
+}
+
+// No optimizer trains the second layer. It has no gradients, so it takes no part in windows.
+const RankCase frozen("a_frozen_layer", [](const Communicator& communicator) {
+  const TemporaryFolder scratch;
+  for (const bool reproducible : {false, true}) {
+    const std::string folder = communicator.broadcast_object(scratch.path().string());
+    AcceleratorOptions options{.project = {.project_dir = folder}, .communicator = communicator};
+    if (reproducible) {
+      options.reproducible = ReproducibleOptions{.micro_batches = 2 * communicator.size()};
+    } else {
+      options.gradient_accumulation_steps = 2;
+    }
+    Accelerator accelerator(options);
+    Mlp net;
+    for (const at::Tensor& parameter : net->second->parameters()) parameter.requires_grad_(false);
+    auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->first->parameters(), 0.1));
+    std::set<double> random_numbers;
+    for (std::int64_t pass = 0; pass < 6; ++pass) {
+      const Batch batch = batch_of(pass * communicator.size() + communicator.rank());
+      const auto scope = accelerator.accumulate(model);
+      random_numbers.insert(at::rand({}, at::kDouble).item<double>());
+      accelerator.backward(loss_of(model->forward(batch.input), batch.target));
+      optimizer.step();
+      optimizer.zero_grad();
+      if (pass % 2 == 1) {
+        EXPECT_NO_THROW(accelerator.save_state());
+      }
+    }
+    accelerator.wait_for_checkpoint();
+    EXPECT_EQ(random_numbers.size(), 6U);
+    EXPECT_EQ(accelerator.stats().syncs, 3);
+  }
+});
+TEST(UnusedParts, AFrozenLayerTakesNoPartInWindows) {
+  frozen.on_processes({1, 2});
 }
 
 }  // namespace
