@@ -186,9 +186,11 @@ void AccumulationWindowState::load_state_dict(const StateDict& state) {
   const bool left = state.contains("left") && state.get<bool>("left");
   const bool last_closed = state.contains("last_scope_closed") && state.get<bool>("last_scope_closed");
   if (last_closed) latest_scope_ = LatestScope::last;
+  const bool has_none = window.passes() == 0 && window.syncs() == 0;
   gradients_ = consumed               ? GradientState::consumed
                : left                 ? GradientState::finished
                : window.pending() > 0 ? GradientState::pending
+               : has_none             ? GradientState::none
                                       : GradientState::mean;
 }
 

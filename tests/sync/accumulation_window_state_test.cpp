@@ -279,11 +279,13 @@ TEST(AccumulationWindowState, MatchesTheNaiveModelForAllSequencesOfEvents) {
 
 TEST(AccumulationWindowState, RestoresItsState) {
   AccumulationWindowState state;
+  AccumulationWindowState loaded;
+  loaded.load_state_dict(state.state_dict());
+  EXPECT_TRUE(loaded.is(sync::GradientState::none));
   state.open_scope({.weight = 3, .syncs = false});
   state.begin_pass(std::nullopt);
   state.end_pass(false);
   state.close_scope();
-  AccumulationWindowState loaded;
   loaded.load_state_dict(state.state_dict());
   EXPECT_TRUE(loaded.is(sync::GradientState::pending));
   EXPECT_EQ(loaded.window().weight(), 3);
