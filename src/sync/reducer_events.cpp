@@ -102,7 +102,9 @@ void Reducer::Impl::open_sync() {
   communicator_.set_step(window.steps());
   sync::SyncHeader header{
       .step = window.steps(),
-      .passes = window.passes() + (has_foreign_gradients() || window_state_.zeros_may_differ() ? 1 : 0),
+      // An aborted synchronization is not empty, so that all ranks send their buckets.
+      .passes = window.passes() +
+                (has_foreign_gradients() || window_state_.zeros_may_differ() || driver_.is_aborted() ? 1 : 0),
       .weighting = window.weighting(),
       .weight = window.weight(),
       .carried_over = window_state_.began_on_carried_over() ? 1 : 0,

@@ -358,27 +358,30 @@ TEST(WindowRules, ALoopThatBreaksLeavesItsWindowOpen) {
   }
 }
 
-// The failed rank makes no more calls on its model, so the end of the scope must notify the peers.
+// The failed rank makes no more calls on its model, so the end of the scope must notify the peers, also if no rank has
+// run a pass.
 TEST(WindowRules, AScopeThatAnExceptionLeavesNotifiesPeersAtOnce) {
-  run_thread_ranks(3,
-                   [](const Communicator& communicator) {
-                     ToyModel toy(communicator);
-                     const auto scope_of = [&] {
-                       const auto scope = toy.accumulate(1, true);
-                       if (communicator.rank() == 1) throw std::runtime_error("no such file");
-                       toy.pass({.a = 4});
-                     };
-                     if (communicator.rank() == 1) {
-                       EXPECT_THROW(scope_of(), std::runtime_error);
-                     } else {
-                       EXPECT_THROW(scope_of(), PeerError);
-                     }
-                     communicator.barrier().wait();
-                     toy.optimizer.zero_grad();
-                     toy.pass({.a = 2});
-                     toy.expect_gradient(toy.a, 2);
-                   },
-                   {.timeout = std::chrono::seconds(20)});
+  for (const bool trains : {true, false}) {
+    run_thread_ranks(3,
+                     [trains](const Communicator& communicator) {
+                       ToyModel toy(communicator);
+                       const auto scope_of = [&] {
+                         const auto scope = toy.accumulate(1, true);
+                         if (communicator.rank() == 1) throw std::runtime_error("no such file");
+                         if (trains) toy.pass({.a = 4});
+                       };
+                       if (communicator.rank() == 1) {
+                         EXPECT_THROW(scope_of(), std::runtime_error);
+                       } else {
+                         EXPECT_THROW(scope_of(), PeerError);
+                       }
+                       communicator.barrier().wait();
+                       toy.optimizer.zero_grad();
+                       toy.pass({.a = 2});
+                       toy.expect_gradient(toy.a, 2);
+                     },
+                     {.timeout = std::chrono::seconds(20)});
+  }
 }
 
 TEST(WindowRules, ClearingOnSomeRanksOnlyIsAMismatchError) {
