@@ -204,13 +204,14 @@ void Reducer::Impl::finish_pending() {
 }
 
 void Reducer::Impl::abort_scope(const std::string& why) {
-  if (!window_state_.sync_due_at_close() || is(GradientState::invalid)) return;
+  const bool peers_wait = window_state_.sync_due_at_close() || driver_.is_refused();
+  if (!peers_wait || is(GradientState::invalid)) return;
   window_state_.abort(why);
   driver_.abort();
   send_abort();
 }
 
-void Reducer::Impl::abort_refused_step() {
+void Reducer::Impl::abort_refused_call() {
   if (!driver_.is_refused()) return;
   window_state_.abort(driver_.refusal());
   driver_.abort();

@@ -115,8 +115,13 @@ void Reducer::Impl::synchronize() {
     throw UsageError(parameters_.model_prefix() +
                      "synchronize() in the middle of a window: a reproducible sum is computed at the window's end");
   }
-  check_plan();
-  check_gradients_cleared(false, true);
+  try {
+    check_plan();
+    check_gradients_cleared(false, true);
+  } catch (const UsageError& error) {
+    if (communicator_.size() > 1) driver_.refuse(error.what());  // the other ranks wait
+    throw;
+  }
   run_sync();
   window_state_.allow_early_step();
 }
@@ -189,7 +194,7 @@ void Reducer::Impl::compare_also(std::vector<NamedParameter> parameters) {
 void Reducer::Impl::clear(bool set_to_none) {
   window_state_.add_due_weight();
   if (window_state_.clearing() == sync::Clearing::nothing && !driver_.is_refused()) return;
-  abort_refused_step();
+  abort_refused_call();
   finish_pending();
   // The other ranks wait in the scope's synchronization if no pass of the scope ran it on this rank.
   if (window_state_.sync_due_at_clear() && communicator_.size() > 1) run_sync();
@@ -197,7 +202,7 @@ void Reducer::Impl::clear(bool set_to_none) {
 }
 
 void Reducer::Impl::discard_accumulation() {
-  abort_refused_step();
+  abort_refused_call();
   finish_pending();
   if (window_state_.sync_due_at_clear() && communicator_.size() > 1) run_sync();
   clear_gradients(sync::Clearing::window, true);

@@ -75,8 +75,8 @@ class Reducer::Impl final : private sync::BackwardEvents {
   void finish_pending();
   /// Must be called when an error ends the last scope of a window: the other ranks wait in its synchronization.
   void abort_scope(const std::string& why);
-  /// The same for a step that was refused.
-  void abort_refused_step();
+  /// The same for a step() or synchronize() that was refused.
+  void abort_refused_call();
   /// Completes the synchronization in which the other ranks wait, without waiting for them.
   void send_abort() noexcept;
   void invalidate(const std::string& why);

@@ -49,7 +49,7 @@ class SyncDriver {
   /// Whether open() has run and wait() has not.
   bool is_open() const { return sync_ != nullptr; }
   void refuse(std::string reason);
-  /// Why the step was refused.
+  /// Why the call was refused.
   const std::string& refusal() const { return refusal_; }
   void abort() { state_ = next_state(state_, SyncEvent::abort); }
   /// Drops the synchronization. Its result is not used.

@@ -5,7 +5,7 @@ namespace tutti::sync {
 
 enum class SyncState {
   idle,        ///< there is none
-  refused,     ///< a step was refused: other ranks may wait in a synchronization that this rank has not entered
+  refused,     ///< a call was refused: other ranks may wait in a synchronization that this rank has not entered
   open,        ///< the header is sent, the trailer is not
   closed,      ///< the trailer is sent; the result is not here
   abort_due,   ///< an exception occurred, and other ranks may wait in a synchronization that has no header of this rank
@@ -14,7 +14,7 @@ enum class SyncState {
 };
 
 enum class SyncEvent {
-  refuse,  ///< a step was refused
+  refuse,  ///< step() or synchronize() was refused
   open,    ///< the header is sent
   close,   ///< the trailer is sent
   abort,   ///< an exception ended a backward pass that synchronizes, or left a scope whose synchronization is due

@@ -8,9 +8,11 @@
 namespace tutti::test::one_sided_errors_test {
 namespace {
 
-/// The message of step() on each rank after only rank 1 has run `wrong`.
+enum class Call { step, synchronize };
+
+/// The message of the call on each rank after only rank 1 has run `wrong`.
 template <typename Wrong>
-std::vector<std::string> step_after(const Communicator& communicator, const Wrong& wrong) {
+std::vector<std::string> messages_after(const Communicator& communicator, const Wrong& wrong, Call call) {
   ToyModel model(communicator, {.policy = SyncPolicy::automatic});
   for (int step = 0; step < 3; ++step) {  // the automatic policy learns that a step has two passes
     model.pass({.a = 1, .b = 1});
@@ -22,7 +24,7 @@ std::vector<std::string> step_after(const Communicator& communicator, const Wron
   if (communicator.rank() == 1) wrong(model);
   std::string said;
   try {
-    model.optimizer.step();
+    call == Call::step ? model.optimizer.step() : model.reducer->synchronize();
   } catch (const std::exception& error) {
     said = error.what();
   }
@@ -36,7 +38,8 @@ std::vector<std::string> step_after(const Communicator& communicator, const Wron
 }
 
 const ProcessCase a_changed_gradient("one-sided errors: a changed gradient", [](const Communicator& communicator) {
-  const auto said = step_after(communicator, [](ToyModel& model) { model.a.mutable_grad().mul_(2); });
+  const auto said = messages_after(
+      communicator, [](ToyModel& model) { model.a.mutable_grad().mul_(2); }, Call::step);
   for (std::size_t rank = 0; rank < said.size(); ++rank) {
     EXPECT_NE(said[rank].find("the gradient of 'a' was modified"), std::string::npos) << rank << said[rank];
     const bool told = said[rank].find("rank 1 aborted this step") != std::string::npos;
@@ -48,9 +51,12 @@ TEST(OneSidedErrors, AChangedGradient) {
 }
 
 const ProcessCase a_frozen_parameter("one-sided errors: a frozen parameter", [](const Communicator& communicator) {
-  const auto said = step_after(communicator, [](ToyModel& model) { model.a.requires_grad_(false); });
-  for (std::size_t rank = 0; rank < said.size(); ++rank) {
-    EXPECT_NE(said[rank].find("it was frozen"), std::string::npos) << rank << said[rank];
+  for (const Call call : {Call::step, Call::synchronize}) {
+    const auto said = messages_after(
+        communicator, [](ToyModel& model) { model.a.requires_grad_(false); }, call);
+    for (std::size_t rank = 0; rank < said.size(); ++rank) {
+      EXPECT_NE(said[rank].find("it was frozen"), std::string::npos) << rank << said[rank];
+    }
   }
 });
 TEST(OneSidedErrors, AFrozenParameter) {

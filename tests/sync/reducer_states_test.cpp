@@ -87,7 +87,7 @@ const std::map<std::string, std::function<void(States&)>>& events() {
          states.window.abort("exception");
          if (synchronized) states.on(SyncEvent::abort);
        }},
-      {"an exception leaves the window's last scope, or zero_grad() follows a refused step",
+      {"an exception leaves the window's last scope, or zero_grad() follows a refused call",
        [](States& states) {
          states.window.abort("exception");
          states.on(SyncEvent::abort);
@@ -99,7 +99,7 @@ const std::map<std::string, std::function<void(States&)>>& events() {
          states.window.invalidate("peers were notified");
          states.window.discard();
        }},
-      {"a step is refused", [](States& states) { states.on(SyncEvent::refuse); }},
+      {"step() or synchronize() is refused", [](States& states) { states.on(SyncEvent::refuse); }},
       {"a step, a scope's end or synchronize() synchronizes", close_sync},
       {"the optimizer has stepped", [](States& states) { states.window.step(); }},
       {"zero_grad()", [](States& states) { states.window.on_clear(states.window.clearing(), false); }},
