@@ -30,8 +30,8 @@ bool GradientStore::all_zero() const {
   for (int i = 0; i < static_cast<int>(parameters_.trained.size()); ++i) {
     const at::Tensor& gradient = grad(i);
     if (!gradient.defined()) continue;
-    if (i >= slots()) return false;
-    if (is_on_device(i)) {
+    if (gradient.layout() != at::kStrided) return false;
+    if (i < slots() && is_on_device(i)) {
       on_devices[static_cast<std::size_t>(buffer_.sizes()[i].group)].push_back(gradient.detach());
     } else if (gradient.count_nonzero().item<std::int64_t>() != 0) {
       return false;

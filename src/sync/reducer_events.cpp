@@ -68,10 +68,6 @@ void Reducer::Impl::on_buckets_ready(std::size_t count) {
   driver_.start_buckets(count);
 }
 
-void Reducer::Impl::on_all_gradients_ready() {
-  or_invalidate([this] { close_sync(); });
-}
-
 void Reducer::Impl::finalize_backward(bool synchronized) {
   if (synchronized) finish_sync();
   if (!synchronized || local_) ++stats_.syncs_skipped;
@@ -129,8 +125,20 @@ std::vector<sync::DeviceSamples*> Reducer::Impl::samples() {
 }
 
 void Reducer::Impl::close_sync() {
-  if (!driver_.is_open()) open_sync();
-  driver_.close(window_state_.reason(), tracker_.order());
+  try {
+    if (!driver_.is_open()) open_sync();
+    driver_.close(window_state_.reason(), tracker_.order());
+  } catch (const std::exception& error) {
+    if (driver_.is_open() && !driver_.is_aborted()) {
+      // The other ranks wait for the gradients and the trailer of this rank.
+      window_state_.abort(error.what());
+      driver_.abort();
+      send_abort();
+    } else {
+      invalidate(error.what());
+    }
+    throw;
+  }
 }
 
 void Reducer::Impl::run_sync() {
@@ -195,10 +203,8 @@ void Reducer::Impl::finish_pending() {
   close_dangling_pass();
   if (!driver_.is_aborted()) return;
   // The program has seen the exception of this rank. The peers are notified here.
-  or_invalidate([this] {
-    if (owes_abort(driver_.state())) close_sync();
-    driver_.wait();
-  });
+  if (owes_abort(driver_.state())) close_sync();
+  or_invalidate([this] { driver_.wait(); });
   invalidate("peers were notified");
   discard_window();
 }
@@ -221,8 +227,8 @@ void Reducer::Impl::send_abort() noexcept {
   if (!owes_abort(driver_.state())) return;
   try {
     close_sync();
-  } catch (const std::exception& error) {
-    invalidate(error.what());
+  } catch (const std::exception&) {
+    // The gradients are invalid.
   }
 }
 

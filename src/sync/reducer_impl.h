@@ -58,7 +58,7 @@ class Reducer::Impl final : private sync::BackwardEvents {
   void before_accumulate_grad(int parameter) override { driver_.prepare_write(parameter); }
   void on_gradient_ready(int parameter) override { store_.on_gradient(parameter); }
   void on_buckets_ready(std::size_t count) override;
-  void on_all_gradients_ready() override;
+  void on_all_gradients_ready() override { close_sync(); }
   void finalize_backward(bool synchronized) override;
   void on_pass_failed(bool synchronized) noexcept override;
 

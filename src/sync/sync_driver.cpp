@@ -74,9 +74,10 @@ bool SyncDriver::is_empty() {
 
 void SyncDriver::close(const std::string& abort_reason, std::span<const int> order) {
   start_buckets(store_.bucket_count());
-  for (int i = 0; i < store_.sparse_count(); ++i) {
-    sync_->start_rows(is_aborted() ? at::Tensor() : store_.fill_rows(i), store_.sparse_parameter(i));
-  }
+  // Before any starts, so that close() can be called again with is_aborted() after an exception.
+  std::vector<at::Tensor> rows;
+  for (int i = 0; i < store_.sparse_count(); ++i) rows.push_back(is_aborted() ? at::Tensor() : store_.fill_rows(i));
+  for (int i = 0; i < store_.sparse_count(); ++i) sync_->start_rows(rows[i], store_.sparse_parameter(i));
   const std::vector<bool> used = store_.take_used();
   SyncTrailer trailer = is_aborted() ? aborted_trailer(abort_reason) : SyncTrailer{};
   trailer.needs_another_sync = store_.any_written_in_flight();

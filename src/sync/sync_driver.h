@@ -64,7 +64,8 @@ class SyncDriver {
   /// Waits for the headers of all ranks. Returns whether no rank has a gradient.
   bool is_empty();
   /// Starts what has not started, and sends the trailer. `abort_reason`: what the other ranks report if is_aborted().
-  /// `order`: parameters in the order of their gradients in this pass.
+  /// `order`: parameters in the order of their gradients in this pass. If it throws because of a gradient, call
+  /// abort(), then close() again.
   void close(const std::string& abort_reason, std::span<const int> order);
   /// Sends the trailer of a synchronization in which no rank has a gradient.
   void close_empty();

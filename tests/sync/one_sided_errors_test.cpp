@@ -63,5 +63,19 @@ TEST(OneSidedErrors, AFrozenParameter) {
   a_frozen_parameter.on_threads({2, 3});
 }
 
+// The gradient is refused when the other ranks have the header of the synchronization.
+const ProcessCase a_sparse_gradient("one-sided errors: a sparse gradient", [](const Communicator& communicator) {
+  const auto said = messages_after(
+      communicator, [](ToyModel& model) { model.a.mutable_grad() = at::ones({3}).to_sparse(); }, Call::synchronize);
+  for (std::size_t rank = 0; rank < said.size(); ++rank) {
+    EXPECT_NE(said[rank].find("parameter 'a'"), std::string::npos) << rank << said[rank];
+    const bool told = said[rank].find("rank 1 aborted this step") != std::string::npos;
+    EXPECT_EQ(told, rank != 1) << rank << said[rank];
+  }
+});
+TEST(OneSidedErrors, ASparseGradientThatReplacesADenseOne) {
+  a_sparse_gradient.on_threads({2, 3});
+}
+
 }  // namespace
 }  // namespace tutti::test::one_sided_errors_test

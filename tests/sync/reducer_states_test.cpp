@@ -101,6 +101,11 @@ const std::map<std::string, std::function<void(States&)>>& events() {
        }},
       {"step() or synchronize() is refused", [](States& states) { states.on(SyncEvent::refuse); }},
       {"a step, a scope's end or synchronize() synchronizes", close_sync},
+      {"a step, a scope's end or synchronize() refuses to send a gradient",
+       [](States& states) {
+         states.window.abort("exception");
+         states.on(SyncEvent::abort);
+       }},
       {"the optimizer has stepped", [](States& states) { states.window.step(); }},
       {"zero_grad()", [](States& states) { states.window.on_clear(states.window.clearing(), false); }},
   };
