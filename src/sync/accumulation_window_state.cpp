@@ -14,7 +14,8 @@ void AccumulationWindowState::open_scope(const AccumulationStep& step) {
     throw UsageError("accumulate() with weight " + std::to_string(step.weight) + ": a weight is 0 or positive");
   }
   scope_ = step;
-  weight_added_ = reach_counted_ = pass_seen_ = stepped_in_scope_ = false;
+  weight_added_ = pass_seen_ = stepped_in_scope_ = false;
+  counted_passes_ = 0;
   sync_due_ = step.syncs;
   before_first_sync_ = true;
 }
@@ -53,7 +54,7 @@ void AccumulationWindowState::begin_pass(const std::optional<std::string>& carri
     window_.begin_weighted_pass();
     add_scope_weight();
     pass_seen_ = true;
-    if (scope_->reached) *scope_->reached = true;
+    if (scope_->passes) ++*scope_->passes;
   } else {
     // Drops the weights of scopes whose passes reached other models only.
     if (window_.passes() == 0 && (is_over() || is(GradientState::none))) window_.restart(false);
@@ -106,8 +107,11 @@ void AccumulationWindowState::end_sync(Weighting weighting, bool empty, bool all
   window_.on_sync();
   zeros_may_differ_ = false;
   sync_due_ = before_first_sync_ = false;
-  // The weight that begin_sync() added for the other ranks does not belong to the next window.
-  if ((empty || all_over) && is_over()) window_.restart(false);
+  if ((empty || all_over) && is_over()) {
+    // The next window has the open scope's weight, but not the one that begin_sync() added for the other ranks.
+    window_.restart(false);
+    if (std::exchange(weight_added_, false)) add_scope_weight();
+  }
   // The gradients belong to this window also on a rank that had no pass in it.
   if (!empty && !all_over) gradients_ = GradientState::mean;
 }
@@ -122,7 +126,7 @@ void AccumulationWindowState::restart(bool stepped) {
   window_.restart(stepped);
   began_on_carried_over_ = false;
   latest_scope_ = LatestScope::none;
-  reach_counted_ = reach_counted_ || weight_added_ || is_weight_due();
+  counted_passes_ = passes_in_scope();
   weight_added_ = pass_seen_ = false;
   // Further passes of the scope form a new window.
   sync_due_ = scope_ && scope_->syncs && (sync_due_ || !before_first_sync_);
@@ -166,8 +170,12 @@ void AccumulationWindowState::reset() {
 }
 
 StateDict AccumulationWindowState::state_dict() const {
+  AccumulationWindowState closed = *this;
+  closed.add_due_weight();
+  // As in close_scope(): without gradients there is no window.
+  if (scope_ && scope_->syncs && (is_over() || is(GradientState::none))) closed.window_.restart(false);
   StateDict state;
-  state.set("window", window_.state_dict());
+  state.set("window", closed.window_.state_dict());
   state.set("consumed", is(GradientState::consumed));
   state.set("zeros_may_differ", zeros_may_differ_);
   if (is(GradientState::finished)) state.set("left", true);

@@ -57,7 +57,9 @@ class AccumulationWindowState {
   }
   void close_scope();
   /// Whether the contribution of the open scope is complete, so that it can be saved.
-  bool can_be_saved() const { return before_first_sync_ ? weight_added_ && !sync_due_ : !(weight_added_ && sync_due_); }
+  bool can_be_saved() const {
+    return before_first_sync_ ? (weight_added_ || is_weight_due()) && !sync_due_ : !(pass_seen_ && sync_due_);
+  }
 
   /// Whether a pass must not begin on gradients of an ended window other than zeros.
   bool refuses_carried_over() const {
@@ -75,7 +77,7 @@ class AccumulationWindowState {
   void allow_early_step();
   /// Adds the weight of the open scope, even if its backward pass reaches no parameter on this rank.
   void add_scope_weight();
-  /// Does so if a pass has reached another reducer of the open scope only. Call before clearing().
+  /// Does so if a pass has reached other reducers of the open scope only. Call before clearing().
   void add_due_weight();
   void end_pass(bool synchronized);
   /// An exception ended a pass, or left the scope.
@@ -116,17 +118,19 @@ class AccumulationWindowState {
   /// Whether pending gradients were cleared in place, so that ranks may have zeros for different parameters.
   bool zeros_may_differ() const { return zeros_may_differ_; }
 
+  /// A scope that is open counts as closed.
   StateDict state_dict() const;
   /// Throws CheckpointError, and changes nothing, if the state is not valid.
   void load_state_dict(const StateDict& state);
 
  private:
   void restart(bool stepped);
-  /// Whether a pass has reached another reducer of the open scope only, and no window of this one has counted that.
+  /// Whether a pass in the open scope has reached other reducers only since this one's window began.
   bool is_weight_due() const {
-    return scope_ && scope_->reached && *scope_->reached && !weight_added_ && !reach_counted_ &&
-           window_.weighting() != Weighting::plain;
+    return !weight_added_ && passes_in_scope() > counted_passes_ && window_.weighting() != Weighting::plain;
   }
+  /// Passes over any reducer of the open scope; 0 if this reducer is alone.
+  std::int64_t passes_in_scope() const { return scope_ && scope_->passes ? scope_->passes->load() : 0; }
 
   Window window_;
   GradientState gradients_ = GradientState::none;
@@ -137,12 +141,12 @@ class AccumulationWindowState {
   bool began_on_carried_over_ = false;
   // Of the open scope.
   std::optional<AccumulationStep> scope_;
-  bool weight_added_ = false;      // its weight is in the window
-  bool reach_counted_ = false;     // a window that has ended in the scope had its weight
-  bool pass_seen_ = false;         // a pass in it reached a parameter since the window began
-  bool sync_due_ = false;          // it must run the window's synchronization
-  bool before_first_sync_ = true;  // no synchronization has run in it
-  bool stepped_in_scope_ = false;  // an optimizer stepped in it
+  bool weight_added_ = false;        // its weight is in the window
+  std::int64_t counted_passes_ = 0;  // passes_in_scope() when the window began
+  bool pass_seen_ = false;           // a pass in it reached a parameter since the window began
+  bool sync_due_ = false;            // it must run the window's synchronization
+  bool before_first_sync_ = true;    // no synchronization has run in it
+  bool stepped_in_scope_ = false;    // an optimizer stepped in it
 };
 
 }  // namespace tutti::sync

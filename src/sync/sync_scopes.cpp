@@ -13,9 +13,12 @@ NoSyncScope::~NoSyncScope() {
 }
 
 AccumulateScope::AccumulateScope(const std::vector<Member>& members) {
+  const auto passes = members.size() > 1 ? std::make_shared<std::atomic<std::int64_t>>(0) : nullptr;
   try {
     for (const Member& member : members) {
-      member.reducer->enter_accumulate(member.step);
+      AccumulationStep step = member.step;
+      step.passes = passes;
+      member.reducer->enter_accumulate(step);
       reducers_.push_back(member.reducer);
     }
   } catch (...) {

@@ -169,15 +169,6 @@ AccumulateScope Accelerator::begin_accumulate(const std::vector<detail::ModelRef
                                 .sync_each_batch = state_->plugin.sync_each_batch,
                                 .of_split_batch = position.split && !options.weight}});
   }
-  // The parts of a model that have optimizers of their own count the weight of a scope together.
-  for (const detail::ModelRef& model : models) {
-    const auto parts = state_->reducers_of({model});
-    if (parts.size() == 1) continue;
-    const auto reached = std::make_shared<std::atomic<bool>>(false);
-    for (AccumulateScope::Member& member : members) {
-      if (std::ranges::find(parts, member.reducer) != parts.end()) member.step.reached = reached;
-    }
-  }
   AccumulateScope scope(members);
   // Counted after construction, because a scope that throws is not opened.
   state_->sync_gradients = true;

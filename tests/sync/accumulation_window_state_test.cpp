@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -20,7 +22,7 @@ namespace {
 using sync::AccumulationWindowState;
 using sync::Clearing;
 
-/// P: pass, Q: pass under no_sync(), W: pass that reaches no parameter, S: step(), C: zero_grad(), A:
+/// P: pass, Q: pass under no_sync(), W: pass that reaches no parameter of this reducer, S: step(), C: zero_grad(), A:
 /// discard_accumulation(), O: opens a scope, L: opens the last scope of a window, X: closes the scope.
 constexpr std::string_view events = "PQWSCAOLX";
 
@@ -28,9 +30,16 @@ double weight_of(char open) {
   return open == 'L' ? 2 : 1;
 }
 
+/// How the reducer notices W.
+enum class Notices {
+  add_scope_weight,  ///< as in Accelerator::backward()
+  other_reducer,     ///< the pass reaches another reducer of the scope
+};
+
 /// Computes .grad from the state, as the Reducer does.
 class MachineUnderTest {
  public:
+  explicit MachineUnderTest(Notices notices) : notices_(notices) {}
   /// Returns false if the event is refused.
   bool apply(char event, double value) {
     try {
@@ -42,12 +51,17 @@ class MachineUnderTest {
           pass(value, false);
           break;
         case 'W':
-          window_state_.add_scope_weight();
+          if (notices_ == Notices::add_scope_weight) {
+            window_state_.add_scope_weight();
+          } else if (window_state_.scope()) {
+            ++*window_state_.scope()->passes;
+          }
           break;
         case 'S':
           step();
           break;
         case 'C':
+          window_state_.add_due_weight();
           clear(window_state_.clearing());
           break;
         case 'A':
@@ -58,7 +72,7 @@ class MachineUnderTest {
           window_state_.close_scope();
           break;
         default:
-          window_state_.open_scope({.weight = weight_of(event), .syncs = event == 'L'});
+          open_scope(event);
       }
     } catch (const UsageError&) {
       return false;
@@ -71,6 +85,11 @@ class MachineUnderTest {
  private:
   std::optional<std::string> carried_over() const {
     return window_state_.is_over() && gradient_ ? std::optional<std::string>("p") : std::nullopt;
+  }
+  void open_scope(char event) {
+    AccumulationStep step{.weight = weight_of(event), .syncs = event == 'L'};
+    if (notices_ == Notices::other_reducer) step.passes = std::make_shared<std::atomic<std::int64_t>>(0);
+    window_state_.open_scope(step);
   }
   void pass(double value, bool synchronizes) {
     const bool over = window_state_.is_over();
@@ -113,6 +132,7 @@ class MachineUnderTest {
     window_state_.on_clear(what, false);
   }
 
+  Notices notices_;
   AccumulationWindowState window_state_;
   std::optional<double> gradient_;
   bool averaged_ = false;
@@ -122,6 +142,7 @@ class MachineUnderTest {
 /// The definition in docs/gradients.md: a list of the passes' contributions, without states.
 class NaiveModel {
  public:
+  explicit NaiveModel(Notices notices) : notices_(notices) {}
   bool apply(char event, double value) {
     switch (event) {
       case 'P':
@@ -186,7 +207,8 @@ class NaiveModel {
                                [&](const Contribution& one) { return one.value != 0 && one.scope == scope_; });
   }
   bool weigh() {
-    if (!contributions_.empty() && contributions_.front().scope == 0) return false;
+    // The other reducer's pass is not refused.
+    if (!contributions_.empty() && contributions_.front().scope == 0) return notices_ == Notices::other_reducer;
     contributions_.push_back({0, scope_, weight_});
     complete_ = awaits_last_ = false;
     synchronized_ = false;
@@ -236,6 +258,7 @@ class NaiveModel {
     complete_ = awaits_last_ = false;
   }
 
+  Notices notices_;
   std::vector<Contribution> contributions_;
   std::optional<double> base_;
   bool base_used_ = false;
@@ -252,11 +275,19 @@ class NaiveModel {
 
 int sequences = 0;
 
-void try_all(const MachineUnderTest& driven, const NaiveModel& naive, const std::string& before, std::size_t length) {
+/// The machine after `before`. Copies of a machine would share their scope's count of passes.
+MachineUnderTest replayed(Notices notices, const std::string& before) {
+  MachineUnderTest machine(notices);
+  for (std::size_t i = 0; i < before.size(); ++i) machine.apply(before[i], std::pow(3, static_cast<double>(i)));
+  return machine;
+}
+
+void try_all(Notices notices, const MachineUnderTest& driven, const NaiveModel& naive, const std::string& before,
+             std::size_t length) {
   if (before.size() == length || testing::Test::HasFailure()) return;
   for (const char event : events) {
     if (event == 'X' && !naive.in_scope()) continue;
-    MachineUnderTest next = driven;
+    MachineUnderTest next = notices == Notices::other_reducer ? replayed(notices, before) : driven;
     NaiveModel model = naive;
     const std::string now = before + event;
     const double value = std::pow(3, static_cast<double>(before.size()));
@@ -268,13 +299,19 @@ void try_all(const MachineUnderTest& driven, const NaiveModel& naive, const std:
     if (!std::isnan(expected)) {
       ASSERT_NEAR(next.mean(), expected, 1e-9 * std::abs(expected)) << now;
     }
-    try_all(next, model, now, length);
+    try_all(notices, next, model, now, length);
   }
 }
 
 TEST(AccumulationWindowState, MatchesTheNaiveModelForAllSequencesOfEvents) {
-  try_all({}, {}, "", 7);
+  constexpr Notices notices = Notices::add_scope_weight;
+  try_all(notices, MachineUnderTest(notices), NaiveModel(notices), "", 7);
   EXPECT_GT(sequences, 500000);
+}
+
+TEST(AccumulationWindowState, CountsPassesOverOtherReducersOfItsScopes) {
+  constexpr Notices notices = Notices::other_reducer;
+  try_all(notices, MachineUnderTest(notices), NaiveModel(notices), "", 6);
 }
 
 TEST(AccumulationWindowState, RestoresItsState) {

@@ -1,4 +1,4 @@
-// Calls of a loop outside of accumulate(), in a window whose last scope is still to come.
+// Calls of a loop in and between the scopes of a window.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -53,6 +53,38 @@ TEST(CallsBetweenScopes, AStepBetweenScopesUsesAWindowThatTheProgramHasSynchroni
       toy.reducer->synchronize();
       toy.optimizer.step();
       EXPECT_TRUE(at::equal(toy.a, at::full({3}, -4.0F))) << toy.a;
+    });
+  }
+}
+
+// A pass over one of two models counts the scope's weight for both.
+TEST(CallsBetweenScopes, AScopeCanBeSavedAfterAPassOverAnotherModel) {
+  for (const int ranks : one_to_three) {
+    run_thread_ranks(ranks, [](const Communicator& communicator) {
+      ToyModel one(communicator), other(communicator);
+      const auto scope_of_both = [&](bool last) {
+        return AccumulateScope({{.reducer = one.reducer, .step = {.weight = 3, .syncs = last}},
+                                {.reducer = other.reducer, .step = {.weight = 3, .syncs = last}}});
+      };
+      const auto expect_resumed = [&](const StateDict& saved, float gradient) {
+        ToyModel resumed(communicator);
+        resumed.reducer->load_state_dict(saved);
+        const auto scope = resumed.accumulate(1, true);
+        resumed.pass({.a = 8});
+        resumed.expect_gradient(resumed.a, gradient);
+      };
+      {
+        const auto scope = scope_of_both(false);
+        EXPECT_THROW((void)one.reducer->state_dict(), UsageError);
+        other.pass({.a = 4});
+        expect_resumed(one.reducer->state_dict(), 2);  // of the weights 3 and 1
+      }
+      const auto scope = scope_of_both(true);
+      one.pass({.a = 6});
+      one.optimizer.step();
+      one.optimizer.zero_grad();
+      other.pass({.a = 4});
+      expect_resumed(one.reducer->state_dict(), 8);  // the next window
     });
   }
 }

@@ -195,6 +195,8 @@ Mean MovesRun::mean_after(const Move& pass, int model) const {
 void MovesRun::run_pass(const Move& pass) {
   const bool absent = one_is_absent();
   if (absent && left_out_ != nullptr) return;
+  if (pass.model == 0 && models_[1].reference->in_scope() && cleared_behind_[1]) return;
+  for (int m = 0; m <= pass.model; ++m) cleared_behind_[static_cast<std::size_t>(m)] = false;
   if (absent) left_out_ = &pass;
   const int rank = status_.rank();
   bool synchronizes = true;
@@ -224,7 +226,6 @@ void MovesRun::run_pass(const Move& pass) {
       for (Model& model : models_) model.reducer->on_backward_error();
       throw;
     }
-    for (int m = 0; m <= pass.model; ++m) models_[m].reducer->add_scope_weight();
   }
   record_pass(pass);
 }
@@ -242,16 +243,20 @@ void MovesRun::record_pass(const Move& pass) {
       if (gradients[i].defined()) sums[i] = sums[i].defined() ? sums[i] + gradients[i] : gradients[i];
     }
   }
-  for (int m = 0; m <= pass.model; ++m) {
+  for (int m = 0; m < 2; ++m) {
     ReferenceModel& reference = *models_[m].reference;
+    std::vector<double> weights(program_.ranks);
+    for (int rank = 0; rank < program_.ranks; ++rank) {
+      if (reference.in_scope() && present[rank]) weights[rank] = scope_->weights[rank];
+    }
+    if (m > pass.model) {
+      if (reference.in_scope() && models_[0].reference->in_scope()) reference.weigh(weights);
+      continue;
+    }
     ReferenceModel::Gradients own;
     for (std::size_t i = 0; i < all.size(); ++i) {
       if (program_.parameters[i].model != m) continue;
       own.push_back(sums[i].defined() && !reference.in_scope() ? sums[i] / program_.ranks : sums[i]);
-    }
-    std::vector<double> weights(program_.ranks);
-    for (int rank = 0; rank < program_.ranks; ++rank) {
-      if (reference.in_scope() && present[rank]) weights[rank] = scope_->weights[rank];
     }
     for (int time = 0; time < times(pass); ++time) reference.pass(own, weights, mean_after(pass, m));
   }
@@ -271,6 +276,7 @@ void MovesRun::zero_behind(const Move& move) {
   const bool is_clearing =
       model.reference->empty() || (!model.reference->weighted() && model.reference->mean() == Mean::no);
   const bool in_place = move.in_place && is_clearing;
+  cleared_behind_[static_cast<std::size_t>(move.model)] = !model.reference->empty();
   model.inner->zero_grad(!in_place);
   model.reference->zero_behind(in_place);
   record_released_gradients();

@@ -72,6 +72,9 @@ class MovesRun {
   const Move* left_out_ = nullptr;      // the pass of this scope that the absent rank skips
   std::array<bool, 2> came_{};          // by model: true after a step in this scope
   std::array<bool, 2> closed_early_{};  // by model: its last scope was not the last one of a window
+  /// By model: LibTorch's zero_grad() has cleared a window. The reducer detects that later, and drops with that window
+  /// the weights of scopes whose passes reach the other model only.
+  std::array<bool, 2> cleared_behind_{};
   std::vector<Held> held_;
   std::string found_;       // a failure in the middle of an iteration
   bool must_fail_ = false;  // all ranks must have an error in this iteration

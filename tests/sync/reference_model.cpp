@@ -61,6 +61,15 @@ ReferenceModel::Gradients ReferenceModel::gradients() const {
   return mean;
 }
 
+bool ReferenceModel::reached() const {
+  return std::ranges::any_of(contributions_, [](const Contribution& one) { return any_of(one.sum); });
+}
+
+bool ReferenceModel::reached_in_scope() const {
+  return std::ranges::any_of(contributions_,
+                             [this](const Contribution& one) { return one.scope == scope_ && any_of(one.sum); });
+}
+
 bool ReferenceModel::uneven() const {
   return weighted() && std::ranges::any_of(contributions_, [](const Contribution& one) {
            return std::ranges::find(one.weights, 0) != one.weights.end();
@@ -82,22 +91,34 @@ void ReferenceModel::open(bool last) {
 }
 
 void ReferenceModel::close() {
-  if (last_ && stepped_ && !contributions_.empty()) finish(false);
+  if (last_ && stepped_ && reached()) finish(false);
+  // A window without gradients ends with its last scope.
+  if (last_ && !reached()) contributions_.clear();
   // A scope's end synchronizes what the scope's passes did not.
   if (last_) mean_ = Mean::yes;
+  complete_ = complete_ || last_;
   scope_ = 0;
 }
 
 bool ReferenceModel::refuses_pass() const {
-  if (contributions_.empty()) {
+  if (!reached()) {
     return base_ && !all_zero(*base_) && scope_ != 0 && (!last_ || (base_used_ && base_scope_ != scope_));
   }
   return weighted() != (scope_ != 0);
 }
 
 void ReferenceModel::pass(const Gradients& sum, const std::vector<double>& weights, Mean mean) {
+  if (scope_ == 0 && !reached()) contributions_.clear();
+  complete_ = false;
   contributions_.push_back({.sum = sum, .scope = scope_, .weights = weights});
   mean_ = mean;
+}
+
+void ReferenceModel::weigh(const std::vector<double>& weights) {
+  if (reached() && !weighted()) return;
+  if (reached() && contributions_.back().scope != scope_) mean_ = Mean::no;
+  complete_ = false;
+  contributions_.push_back({.sum = Gradients(parameters_.size()), .scope = scope_, .weights = weights});
 }
 
 void ReferenceModel::scale(double factor) {
@@ -126,6 +147,7 @@ void ReferenceModel::step() {
 void ReferenceModel::finish(bool used) {
   Gradients all = gradients();
   contributions_.clear();
+  complete_ = false;
   std::fill(zeros_.begin(), zeros_.end(), at::Tensor());
   base_.reset();
   if (any_of(all)) base_ = std::move(all);
@@ -135,18 +157,28 @@ void ReferenceModel::finish(bool used) {
 
 void ReferenceModel::zero(bool in_place) {
   if (scope_ == 0 || !weighted()) return forget(in_place);
-  if (last_ && contributions_.back().scope == scope_) forget(in_place);
+  if (!reached()) return base_ ? forget_base(in_place) : static_cast<void>(0);
+  if (complete_ || (last_ && reached_in_scope())) forget(in_place);
 }
 
 void ReferenceModel::zero_behind(bool in_place) {
-  if (!in_place || !contributions_.empty() || !base_) return forget(in_place);
+  if (reached()) return forget(in_place);
+  if (!in_place || !base_) return forget_base(in_place);
   // The gradients that a step has used become zeros.
   scale(0);
+}
+
+// The weights of the scopes so far stay.
+void ReferenceModel::forget_base(bool in_place) {
+  const std::vector<Contribution> weights = std::exchange(contributions_, {});
+  forget(in_place);
+  contributions_ = weights;
 }
 
 void ReferenceModel::forget(bool in_place) {
   const Gradients before = gradients();
   contributions_.clear();
+  complete_ = false;
   base_.reset();
   for (std::size_t i = 0; i < before.size(); ++i) {
     zeros_[i] = in_place && before[i].defined() ? at::zeros_like(before[i]) : at::Tensor();

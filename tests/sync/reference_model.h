@@ -29,7 +29,8 @@ class ReferenceModel {
   bool at_window_end() const { return scope_ == 0 || last_; }
   /// True if a rank skipped a pass of the window.
   bool uneven() const;
-  bool empty() const { return contributions_.empty(); }
+  /// True if no pass of the window has reached the model.
+  bool empty() const { return !reached(); }
   /// True if the window's passes ran in scopes.
   bool weighted() const { return !contributions_.empty() && contributions_.front().scope != 0; }
   double norm() const;
@@ -41,6 +42,8 @@ class ReferenceModel {
   /// Adds a pass. `sum` is the sum of all ranks' gradients in a scope, and their mean outside of scopes. `weights` is
   /// by rank: 0 for a rank that skipped the pass, and 0 outside of scopes.
   void pass(const Gradients& sum, const std::vector<double>& weights, Mean mean);
+  /// A pass of the scope over other models: the scope's weight counts in the open window. `weights` as above.
+  void weigh(const std::vector<double>& weights);
   void synchronized() { mean_ = Mean::yes; }
   void scale(double factor);
   void step();
@@ -56,8 +59,11 @@ class ReferenceModel {
     int scope;
     std::vector<double> weights;  // by rank; 0 for a rank that skipped the pass
   };
+  bool reached() const;
+  bool reached_in_scope() const;
   void finish(bool used);
   void forget(bool in_place);
+  void forget_base(bool in_place);
 
   std::vector<at::Tensor> parameters_;
   torch::optim::SGD optimizer_;
@@ -71,6 +77,7 @@ class ReferenceModel {
   int scopes_ = 0;
   bool last_ = false;
   bool stepped_ = false;
+  bool complete_ = false;  // the window's last scope has closed without a step
 };
 
 torch::optim::SGDOptions options_of_moves();

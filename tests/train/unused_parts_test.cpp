@@ -85,6 +85,61 @@ TEST(UnusedParts, APartOfAModelWithItsOwnOptimizerHasTheWeightsOfItsModel) {
   parts.everywhere();
 }
 
+// A rank whose passes do not use the second layer steps twice in a scope.
+const RankCase two_steps("parts_in_two_steps", [](const Communicator& communicator) {
+  Accelerator accelerator({.communicator = communicator});
+  Mlp net, reference;
+  auto [model, first, second] = accelerator.prepare(net, torch::optim::SGD(net->first->parameters(), 0.1),
+                                                    torch::optim::SGD(net->second->parameters(), 0.1));
+  torch::optim::SGD sgd(reference->parameters(), 0.1);
+  const std::int64_t ranks = communicator.size();
+  const auto loss = [](Mlp& trained, std::int64_t rank) {
+    const at::Tensor input = batch_of(rank).input;
+    return (rank == 0 ? trained->forward(input) : trained->first(input)).square().mean();
+  };
+  const auto scope = accelerator.accumulate(model);
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (std::int64_t rank = 0; rank < ranks; ++rank) (loss(reference, rank) / static_cast<double>(ranks)).backward();
+    sgd.step();
+    sgd.zero_grad();
+    loss(net, communicator.rank()).backward();
+    for (Optimizer* optimizer : {&first, &second}) {
+      optimizer->step();
+      optimizer->zero_grad();
+    }
+    EXPECT_TRUE(close(net->parameters(), reference->parameters())) << "epoch " << epoch;
+  }
+});
+TEST(UnusedParts, APartHasTheWeightsOfItsModelInEachWindowOfAScope) {
+  two_steps.everywhere();
+}
+
+// Both models of the scopes have the weights of all scopes, with the accelerator's backward() and with the program's.
+const RankCase some_scopes("models_used_by_some_scopes", [](const Communicator& communicator) {
+  for (const bool of_accelerator : {true, false}) {
+    Accelerator accelerator({.gradient_accumulation_steps = 2, .communicator = communicator});
+    Mlp net_a(1), net_b(2), reference(2);
+    auto [a, b, optimizer_a, optimizer_b] = accelerator.prepare(
+        net_a, net_b, torch::optim::SGD(net_a->parameters(), 0.1), torch::optim::SGD(net_b->parameters(), 0.1));
+    const std::int64_t ranks = communicator.size();
+    for (std::int64_t pass = 0; pass < 2; ++pass) {
+      const Batch batch = batch_of(pass * ranks + communicator.rank());
+      const auto scope = accelerator.accumulate(a, b);
+      const auto run = [&](const at::Tensor& loss) { of_accelerator ? accelerator.backward(loss) : loss.backward(); };
+      run(loss_of(a->forward(batch.input), batch.target));
+      if (pass == 1) run(loss_of(b->forward(batch.input), batch.target));
+    }
+    for (std::int64_t index = ranks; index < 2 * ranks; ++index) {
+      const Batch batch = batch_of(index);
+      (loss_of(reference->forward(batch.input), batch.target) / static_cast<double>(2 * ranks)).backward();
+    }
+    EXPECT_TRUE(close(gradients_of(*net_b), gradients_of(*reference))) << of_accelerator;
+  }
+});
+TEST(UnusedParts, AModelThatSomeScopesOfAWindowUseHasTheWeightsOfAll) {
+  some_scopes.everywhere();
+}
+
 // No optimizer trains the second layer. It has no gradients, so it takes no part in windows.
 const RankCase frozen("a_frozen_layer", [](const Communicator& communicator) {
   const TemporaryFolder scratch;

@@ -1,6 +1,7 @@
 #pragma once
 // Scopes that a loop opens around its backward passes.
 #include <atomic>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <utility>
@@ -17,9 +18,9 @@ struct AccumulationStep {
   bool sync_each_batch = false;  ///< synchronize even if the scope is not the last
   /// The weight of 1 stands for a rank's part of a batch that is split over all ranks.
   bool of_split_batch = false;
-  /// Set when a pass in the scope reaches one of the reducers that train parts of one model. The scope's weight then
-  /// counts for all of them, because a part without gradients has the gradient 0. Null: the reducer is alone.
-  std::shared_ptr<std::atomic<bool>> reached{};
+  /// Increases with every backward pass of this rank in the scope, so that the scope's weight counts for all reducers:
+  /// a model that a pass does not reach has the gradient 0 there. AccumulateScope sets it. Null: the reducer is alone.
+  std::shared_ptr<std::atomic<std::int64_t>> passes{};
 };
 
 /// While it exists, backward passes keep their gradients local. It may enclose backward alone, without the forward
