@@ -238,6 +238,7 @@ void GradientStore::set_loss_scale(double scale, bool rescales) {
       if (buckets_[i] != BucketState::mean) buffer_.bucket(static_cast<int>(i)).mul_(scale / loss_scale_);
     }
     sparse_.scale_local_shares(scale / loss_scale_);
+    if (accumulator_) accumulator_->scale(scale / loss_scale_);
     if (!was_changed) record(true);
   }
   loss_scale_ = scale;

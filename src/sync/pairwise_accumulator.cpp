@@ -28,6 +28,13 @@ void PairwiseAccumulator::add_to(at::Tensor last, int index) const {
   for (const Sum& sum : sums_ | std::views::reverse) last.add_(sum.flat[index]);
 }
 
+void PairwiseAccumulator::scale(double factor) {
+  const at::NoGradGuard no_grad;
+  for (Sum& sum : sums_) {
+    for (at::Tensor& part : sum.flat) part.mul_(factor);
+  }
+}
+
 void PairwiseAccumulator::clear() {
   sums_.clear();
   micro_batches_ = 0;

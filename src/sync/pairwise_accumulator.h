@@ -17,6 +17,8 @@ class PairwiseAccumulator {
   void push(const std::vector<at::Tensor>& flat, const std::vector<bool>& used);
   /// Adds the pushed sums to `last`, flat tensor `index` of the next micro-batch.
   void add_to(at::Tensor last, int index) const;
+  /// Multiplies the pushed sums.
+  void scale(double factor);
   /// Whether any pushed micro-batch used `parameter`.
   bool used(int parameter) const { return !used_.empty() && used_[parameter]; }
   /// Number of pushed micro-batches.

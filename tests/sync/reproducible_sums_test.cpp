@@ -70,6 +70,19 @@ TEST(ReproducibleSums, AWindowWithoutPassesLeavesNoMicroBatches) {
   });
 }
 
+TEST(ReproducibleSums, AChangedLossScaleAppliesToEarlierMicroBatches) {
+  for (const int ranks : {1, 2}) {
+    run_thread_ranks(ranks, [](const Communicator& communicator) {
+      ToyModel model(communicator, {.reproducible = true});
+      for (const double scale : {2.0, 8.0}) {
+        const auto scope = model.accumulate(1, scale == 8);
+        model.pass({.a = 4, .loss_scale = scale});
+      }
+      model.expect_gradient(model.a, 4);
+    });
+  }
+}
+
 TEST(ReproducibleSums, PairwiseSumsFollowABinaryCounter) {
   sync::PairwiseAccumulator partial;
   for (int i = 0; i < 7; ++i) partial.push({at::full({2}, double(1 << i))}, {i == 3, false});
