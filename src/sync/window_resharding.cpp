@@ -29,9 +29,13 @@ StateDict reshard_windows(std::span<const StateDict> of_ranks, int rank, int siz
   const at::NoGradGuard no_grad;
   const auto old_size = static_cast<int>(of_ranks.size());
   bool any_weighted = false;
+  std::int64_t weighting = 0;
+  std::int64_t passes = 0;
   WeightUnit unit = WeightUnit::none;
   for (const StateDict& state : of_ranks) {
     any_weighted = any_weighted || weighted(state);
+    weighting = std::max(weighting, state.get<std::int64_t>("window.weighting"));
+    passes = std::max(passes, state.get<std::int64_t>("window.passes"));
     unit = combined(unit, weight_unit_of(state.part("window")));
     if (state.get<std::int64_t>("window.steps") != of_ranks[0].get<std::int64_t>("window.steps")) {
       throw CheckpointError("the ranks' saved windows belong to different optimizer steps: the checkpoint is damaged");
@@ -65,6 +69,9 @@ StateDict reshard_windows(std::span<const StateDict> of_ranks, int rank, int siz
       if (!is_first) sum->second.add_(local_share);
     }
   }
+  // An old rank may have had no pass in the window.
+  result.set("window.weighting", weighting);
+  result.set("window.passes", passes);
   result.set("window.weight", parts ? weight * factor : weight);
   result.set("window.weight_unit", static_cast<std::int64_t>(unit));
   const bool any_gradient =

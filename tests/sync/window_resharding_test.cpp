@@ -214,6 +214,28 @@ TEST(WindowState, WeightsOfDifferentUnitsAreRefusedOnAnotherNumberOfRanks) {
   });
 }
 
+// A rank that left out its micro-batches so far has no pass in the window.
+TEST(WindowState, AWindowThatSomeRanksHaveNotBegunMovesToo) {
+  const WindowKind& kind = kinds()[3];
+  std::vector<StateDict> saved(2);
+  run_thread_ranks(2, [&](const Communicator& communicator) {
+    Replica replica(kind, communicator);
+    if (communicator.rank() == 1) replica.run(0, 0, 2);
+    saved[communicator.rank()] = copy_to_cpu(replica.reducer->state_dict());
+  });
+  Mlp reference;
+  const Batch batch = batch_of(0);
+  loss_of(reference->forward(batch.input), batch.target).backward();
+  for (const int after : {1, 3}) {
+    run_thread_ranks(after, [&](const Communicator& communicator) {
+      Replica replica(kind, communicator);
+      replica.reducer->load_state_dict(reshard_windows(saved, communicator.rank(), communicator.size()));
+      replica.reducer->prepare_step();
+      EXPECT_TRUE(close(gradients_of(*replica.net), gradients_of(*reference), 1e-6)) << after;
+    });
+  }
+}
+
 // Averaged gradients must be averaged again, even if no pass follows.
 TEST(WindowState, AWindowThatIsAllButSteppedMovesToo) {
   const WindowKind& kind = kinds()[4];
