@@ -26,7 +26,9 @@ GradScaler::GradScaler(const GradScalerOptions& options) : options_(options), sc
 
 void GradScaler::update(bool overflowed) {
   if (overflowed) {
-    scale_ *= options_.backoff_factor;
+    // A scale of 0 would never grow again.
+    const double reduced = scale_ * options_.backoff_factor;
+    if (std::isnormal(reduced)) scale_ = reduced;
     growth_tracker_ = 0;
   } else if (++growth_tracker_ == options_.growth_interval) {
     // A scale beyond the range of float would make every gradient infinite from then on.

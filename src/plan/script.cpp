@@ -163,7 +163,9 @@ class Writer {
 
   /// The number of rounds of a small all-gather.
   int steps_of_exchange() const {
-    return exchange_steps(backend_for(layout_) == BackendChoice::hierarchical ? layout_.nodes : layout_.ranks());
+    const BackendChoice backend = backend_for(layout_);
+    if (backend == BackendChoice::shared_memory) return 1;
+    return exchange_steps(backend == BackendChoice::hierarchical ? layout_.nodes : layout_.ranks());
   }
 
   int header(int steps) {

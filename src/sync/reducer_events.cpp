@@ -42,6 +42,7 @@ bool Reducer::Impl::on_pass_begin() {
   }
   if (options_.reproducible) require_reproducible_pass(parameters_, window_state_);
   check_gradients_cleared(true, true);
+  if (communicator_.size() > 1) checker_.begin_pass(is_pending());
   const auto left = carried_over();
   const bool over = window_state_.is_over();
   parameters_.with_model_prefix([&] { window_state_.begin_pass(left); });
@@ -52,7 +53,6 @@ bool Reducer::Impl::on_pass_begin() {
     if (!left) store_.untrack();
   }
   store_.begin_pass(is_pending());
-  if (communicator_.size() > 1) checker_.begin_pass(is_pending());
   if (!is_pending()) comparison_.on_clear();
   ++stats_.passes;
   return decision_.begin_pass(window_state_.window().passes(), window_state_.scope());

@@ -47,7 +47,7 @@ class Reducer::Impl final : private sync::BackwardEvents {
   void discard_accumulation();
   void set_check_replicas(bool check);
   void compare_also(std::vector<NamedParameter> parameters);
-  StateDict state_dict() const;
+  StateDict state_dict();
   void load_state_dict(const StateDict& state);
 
   // BackwardEvents.

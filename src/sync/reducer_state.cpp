@@ -4,9 +4,10 @@
 
 namespace tutti {
 
-StateDict Reducer::Impl::state_dict() const {
+StateDict Reducer::Impl::state_dict() {
   throw_if_invalid();
   if (tracker_.is_running()) throw UsageError("save_state() inside a backward pass: call it after it");
+  close_dangling_pass();
   if (window_state_.is(sync::GradientState::aborted))
     throw UsageError("save_state() after a backward pass ended with an exception: call zero_grad() first");
   if (window_state_.scope() && !window_state_.can_be_saved()) {

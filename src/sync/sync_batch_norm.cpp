@@ -137,6 +137,7 @@ class Normalize : public torch::autograd::Function<Normalize> {
 std::string refusal(const at::Tensor& input, const SyncBatchNormImpl& module) {
   const std::int64_t features = module.options.num_features();
   std::string text;
+  if (features == 0) return "num_features is 0";
   if (!input.defined()) return "the input is undefined";
   if (input.dim() < 2 || input.dim() > 5 || input.size(1) != features) {
     text = "the input must be [N, ";

@@ -45,6 +45,13 @@ TEST(GradScaler, NeverGrowsBeyondFloat) {
   EXPECT_EQ(scaler.scale(), 3e38);
 }
 
+TEST(GradScaler, NeverShrinksToZero) {
+  GradScaler scaler;
+  for (int step = 0; step < 3000; ++step) scaler.update(true);
+  EXPECT_GT(scaler.scale(), 0);
+  EXPECT_NO_THROW(GradScaler().load_state_dict(scaler.state_dict()));
+}
+
 TEST(GradScaler, ResumesFromItsState) {
   GradScaler before({.init_scale = 8, .growth_interval = 3});
   before.update(false);

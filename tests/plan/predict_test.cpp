@@ -67,6 +67,18 @@ TEST(Predict, EarlyGradientsAreSentDuringTheBackwardPass) {
   EXPECT_NEAR(half.unhidden_ms, 4, 1e-3);
 }
 
+TEST(Predict, HeadersInSharedMemoryTakeOneBarrierForAnyNumberOfRanks) {
+  Machine machine = fast_machine(100);
+  machine.node_barrier_us = 1000;
+  const auto headers_ms_of = [&](int ranks) {
+    return predict(machine, megabyte_in_a_ms, work_of({{.bytes = 8e6}}), {.ranks_per_node = ranks},
+                   Exchange::once_a_step)
+        .headers_ms;
+  };
+  EXPECT_GT(headers_ms_of(8), 0);
+  EXPECT_NEAR(headers_ms_of(9), headers_ms_of(8), 1e-3);
+}
+
 TEST(Predict, EveryPassPaysForItsExchange) {
   const Work work = work_of({{.bytes = 8e6}});
   const Step once = predict(fast_machine(3), megabyte_in_a_ms, work, {.nodes = 2}, Exchange::once_a_step);

@@ -2,10 +2,12 @@
 #include "tutti/detail/sync/reducer.h"
 
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "support/rank_case.h"
 #include "support/training.h"
+#include "sync/segment.h"
 #include "tutti/sync/distributed_data_parallel.h"
 
 namespace tutti::test::reducer_test {
@@ -156,6 +158,19 @@ const RankCase zero_grad_on_the_module("zero_grad_on_the_module", [](const Commu
 });
 TEST(Reducer, ZeroGradOnTheModule) {
   zero_grad_on_the_module.everywhere();
+}
+
+// No callback reports the end of a pass in which only the layer's nested pass reaches parameters.
+TEST(Reducer, ASavedWindowHasAPassWhoseEndNoCallbackReports) {
+  run_thread_ranks(1, [](const Communicator& communicator) {
+    Mlp model;
+    Reducer reducer(named_parameters_of(*model), communicator.duplicate("nested"));
+    reducer.enter_no_sync();
+    const at::Tensor x = batch_of(0).input.requires_grad_();
+    torch::autograd::grad({Segment::apply(x, model->first).sum()}, {x});
+    reducer.leave_no_sync();
+    EXPECT_EQ(reducer.state_dict().get<std::int64_t>("window.pending"), 1);
+  });
 }
 
 }  // namespace

@@ -193,6 +193,15 @@ TEST(SyncBatchNorm, NoSamplesAnywhere) {
   });
 }
 
+TEST(SyncBatchNorm, RefusesToHaveNoChannels) {
+  for (const int ranks : {1, 2}) {
+    run_thread_ranks(ranks, [](const Communicator& communicator) {
+      SyncBatchNorm model(0, communicator);
+      EXPECT_THROW(model(at::zeros({2, 0})), UsageError);
+    });
+  }
+}
+
 TEST(SyncBatchNorm, RefusesOneValueInEachChannelOnAllRanks) {
   for (const int ranks : {1, 2, 3}) {
     run_thread_ranks(ranks, [](const Communicator& communicator) {

@@ -129,7 +129,7 @@ class Reducer final : public Stateful {
   /// Discards the window with its gradients and weight, at any point. Every rank must call it at the same point.
   void discard_accumulation();
 
-  // State: this rank's part of the window with its pending gradients. No rank communicates.
+  // State: this rank's part of the window with its pending gradients. Ranks communicate to end an open pass only.
   /// Throws UsageError inside a backward pass, between accumulate() and its backward pass, while a synchronization of
   /// the window is due, while gradients are invalid, and inside a window of ReducerOptions::reproducible.
   StateDict state_dict() const override;
