@@ -154,10 +154,6 @@ void AccumulationWindowState::on_clear(Clearing what, bool in_place) {
   if (what == Clearing::window) restart(false);
 }
 
-void AccumulationWindowState::on_external_clear(bool in_place) {
-  on_clear(Clearing::window, in_place);
-}
-
 void AccumulationWindowState::discard() {
   restart(false);
   gradients_ = GradientState::none;

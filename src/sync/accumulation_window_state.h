@@ -101,8 +101,6 @@ class AccumulationWindowState {
   bool sync_due_at_clear() const { return scope_ && sync_due_ && pass_seen_ && is(GradientState::pending); }
   /// `in_place`: gradients were set to zero, not released. See zeros_may_differ().
   void on_clear(Clearing what, bool in_place);
-  /// The program cleared the window's gradients without calling tutti. Drops their weights too. `in_place` as above.
-  void on_external_clear(bool in_place);
   /// Discards the window and an error in it.
   void discard();
   /// Like discard(); also resets the counters.

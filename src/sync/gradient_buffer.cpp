@@ -4,7 +4,6 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 #include <utility>
 
@@ -125,10 +124,6 @@ void GradientBuffer::rebuild(BucketPlan plan) {
     slots_[i].set_(place.storage(), place.storage_offset(), place.sizes(), place.strides());
     slots_[i].copy_(old[i]);
   }
-}
-
-std::int64_t GradientBuffer::bytes() const {
-  return std::accumulate(plan_.group_bytes.begin(), plan_.group_bytes.end(), std::int64_t{0});
 }
 
 bool GradientBuffer::aliased(int parameter) const {

@@ -31,7 +31,6 @@ class GradientBuffer {
   GradientBuffer(std::vector<at::Tensor> parameters, const BucketOptions& options, const Communicator& communicator);
 
   const BucketPlan& plan() const { return plan_; }
-  std::int64_t bytes() const;
   /// Bucket `index` as a flat tensor of its dtype.
   const at::Tensor& bucket(int index) const { return buckets_[index]; }
   const at::Tensor& slot(int parameter) const { return slots_[parameter]; }

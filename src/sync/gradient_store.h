@@ -133,7 +133,6 @@ class GradientStore {
     std::uint64_t hash = 0;     // its hash, while it is pending
   };
 
-  bool all_are_zeros() const;
   int slots() const { return parameters_.slots; }
   const at::Tensor& grad(int parameter) const { return parameters_.trained[parameter].tensor.grad(); }
   /// Converts a mean over `total_weight` to this rank's local share: the sum of the shares is the weighted sum.

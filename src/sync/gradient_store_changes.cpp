@@ -96,17 +96,13 @@ std::optional<std::string> GradientStore::foreign(bool or_replaced) const {
 void GradientStore::require_known(bool or_replaced) const {
   const auto unknown = foreign(or_replaced);
   // torch.distributed.checkpoint steps on zeros, at rate 0, so that the optimizer creates its state.
-  if (!unknown || all_are_zeros()) return;
+  const auto is_strided = [](const NamedParameter& parameter) {
+    const at::Tensor& gradient = parameter.tensor.grad();
+    return gradient.defined() && gradient.layout() == at::kStrided;
+  };
+  if (!unknown || (std::ranges::all_of(parameters_.trained, is_strided) && all_zero())) return;
   throw UsageError("the gradient of " + *unknown +
                    " was not produced by a synchronized backward pass: call synchronize() before step");
-}
-
-bool GradientStore::all_are_zeros() const {
-  for (int i = 0; i < static_cast<int>(parameters_.trained.size()); ++i) {
-    const at::Tensor gradient = grad(i);
-    if (!gradient.defined() || gradient.layout() != at::kStrided || gradient.any().item<bool>()) return false;
-  }
-  return true;
 }
 
 }  // namespace tutti::sync

@@ -78,7 +78,6 @@ void GradientSync::wait_for_bucket(std::size_t index) {
 }
 
 void GradientSync::close(const SyncTrailer& trailer, const std::vector<bool>& used, std::span<const int> numbers) {
-  closed_ = true;
   const std::vector<std::byte> packed = pack(trailer, used, numbers);
   auto exchange = std::shared_ptr(communicator_.start_small_all_gather(packed));
   for (const auto& sum : sums_) works_.push_back(sum->complete());

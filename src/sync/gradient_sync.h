@@ -33,7 +33,6 @@ class GradientSync {
   /// Sends the trailer. `used`: for each parameter, whether this rank used it. `numbers`: additional numbers, equal in
   /// count on all ranks. No bucket may be started afterwards.
   void close(const SyncTrailer& trailer, const std::vector<bool>& used, std::span<const int> numbers = {});
-  bool closed() const { return closed_; }
   std::size_t buckets_started() const { return sums_.size(); }
 
   /// Blocks until the synchronization completes. Throws the exceptions of the backend. Must be called once, after
@@ -78,7 +77,6 @@ class GradientSync {
   std::vector<Work> works_;
   std::vector<at::Tensor> device_buckets_;  // in which wait() looks for an overflow
   LateValue overflowed_;
-  bool closed_ = false;
 };
 
 }  // namespace tutti::sync

@@ -23,8 +23,7 @@ bool Reducer::in_accumulate() const {
   return impl_->window_state_.scope().has_value();
 }
 bool Reducer::is_idle() const {
-  const std::lock_guard lock(impl_->mutex_);
-  return !in_accumulate() && !impl_->tracker_.is_open() && impl_->window_state_.is_idle();
+  return !in_accumulate() && !has_unused_passes();
 }
 std::int64_t Reducer::ended_windows() const {
   const std::lock_guard lock(impl_->mutex_);

@@ -142,7 +142,6 @@ void Reducer::Impl::close_sync() {
 }
 
 void Reducer::Impl::run_sync() {
-  if (driver_.is_refused()) driver_.end();
   if (!driver_.is_open()) open_sync();
   // Gradients that a step has used are equal on all ranks, so the mean does not change them for any weights.
   if (window_state_.is_over()) store_.set_carried_over_weight(window_state_.carried_over_weight());

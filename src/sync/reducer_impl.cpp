@@ -1,7 +1,6 @@
 #include "sync/reducer_impl.h"
 
 #include <ATen/Functions.h>
-#include <ATen/core/grad_mode.h>
 
 #include <utility>
 
@@ -273,7 +272,8 @@ void Reducer::Impl::check_gradients_cleared(bool refuses_changes, bool begins_pa
   if (!is(GradientState::pending) && !(begins_pass && is(GradientState::mean))) return;
   const sync::ExternalClear cleared = store_.find_external_clear(window_state_.window(), refuses_changes);
   if (cleared == sync::ExternalClear::none) return;
-  window_state_.on_external_clear(cleared == sync::ExternalClear::zeroed && communicator_.size() > 1);
+  const bool in_place = cleared == sync::ExternalClear::zeroed;
+  window_state_.on_clear(sync::Clearing::window, in_place && communicator_.size() > 1);
 }
 
 }  // namespace tutti

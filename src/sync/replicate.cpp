@@ -3,7 +3,6 @@
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 
-#include <algorithm>
 #include <cstring>
 #include <map>
 #include <sstream>

@@ -10,16 +10,13 @@ void SyncDecision::enter_no_sync() {
 }
 
 bool SyncDecision::begin_pass(std::int64_t pass, const std::optional<AccumulationStep>& scope) {
-  const bool requested = synchronizes({.policy = policy_,
-                                       .pass = pass,
-                                       .triggered = std::exchange(triggered_, false),
-                                       .no_sync = no_sync_depth_ > 0,
-                                       .annotated = annotated_,
-                                       .in_accumulate = scope.has_value(),
-                                       .accumulate_syncs = scope && scope->syncs,
-                                       .sync_each_batch = scope && scope->sync_each_batch},
-                                      automatic_);
-  return requested && !reproducible_;
+  const bool triggered = std::exchange(triggered_, false);
+  if (reproducible_) return false;
+  if (triggered) return true;
+  if (no_sync_depth_ > 0) return false;
+  if (scope) return scope->syncs || scope->sync_each_batch;
+  if (policy_ != SyncPolicy::automatic || annotated_) return true;
+  return automatic_.synchronizes(pass);
 }
 
 std::optional<std::int64_t> SyncDecision::on_early_step() {

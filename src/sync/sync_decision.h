@@ -22,7 +22,8 @@ class SyncDecision {
   /// The next pass synchronizes in any scope.
   void trigger() { triggered_ = true; }
 
-  /// A pass begins. `pass`: its number in the window, from 1. Returns whether it synchronizes.
+  /// A pass begins. `pass`: its number in the window, from 1. Returns whether it synchronizes. Precedence: trigger(),
+  /// no_sync(), the scope, the policy.
   bool begin_pass(std::int64_t pass, const std::optional<AccumulationStep>& scope);
   /// `ranks`: the window lengths of all ranks, from the headers of a synchronization.
   void learn(std::span<const WindowLengths> ranks) { automatic_.learn(ranks); }

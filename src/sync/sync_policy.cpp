@@ -12,12 +12,4 @@ void AutomaticPolicy::learn(std::span<const WindowLengths> ranks) {
   if (agreed) expected_ = length;
 }
 
-bool synchronizes(const PassContext& context, const AutomaticPolicy& automatic) {
-  if (context.triggered) return true;
-  if (context.no_sync) return false;
-  if (context.in_accumulate) return context.accumulate_syncs || context.sync_each_batch;
-  if (context.policy != SyncPolicy::automatic || context.annotated) return true;
-  return automatic.synchronizes(context.pass);
-}
-
 }  // namespace tutti

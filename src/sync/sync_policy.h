@@ -1,5 +1,6 @@
 #pragma once
-// Decides at the start of a backward pass whether it synchronizes. No I/O. All ranks get the same result.
+// The automatic policy: which backward passes synchronize where the program does not say it. No I/O. All ranks get the
+// same result.
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -33,20 +34,5 @@ class AutomaticPolicy {
  private:
   std::int64_t expected_ = 0;
 };
-
-/// The inputs of the decision.
-struct PassContext {
-  SyncPolicy policy = SyncPolicy::every_pass;
-  std::int64_t pass = 1;          ///< in the window, from 1
-  bool triggered = false;         ///< trigger_sync_in_backward() asked for this pass
-  bool no_sync = false;           ///< a no_sync() scope is open
-  bool annotated = false;         ///< no_sync() was used before: it decides instead of the automatic policy
-  bool in_accumulate = false;     ///< an accumulate() scope is open
-  bool accumulate_syncs = false;  ///< it is the last of its window
-  bool sync_each_batch = false;   ///< the plugin's option
-};
-
-/// Whether the pass synchronizes. Precedence: trigger_sync_in_backward(), no_sync(), accumulate(), the policy.
-bool synchronizes(const PassContext& context, const AutomaticPolicy& automatic);
 
 }  // namespace tutti

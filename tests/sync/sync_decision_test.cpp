@@ -32,6 +32,8 @@ TEST(SyncDecision, AScopeDecidesInsteadOfThePolicy) {
   EXPECT_FALSE(decision.begin_pass(1, AccumulationStep{.syncs = false}));
   EXPECT_TRUE(decision.begin_pass(1, AccumulationStep{.syncs = false, .sync_each_batch = true}));
   EXPECT_TRUE(decision.begin_pass(2, AccumulationStep{.syncs = true}));
+  decision.enter_no_sync();
+  EXPECT_FALSE(decision.begin_pass(3, AccumulationStep{.syncs = true}));
 }
 
 TEST(SyncDecision, NoPassSynchronizesIfTheSumIsReproducible) {
@@ -52,6 +54,14 @@ TEST(SyncDecision, TheAutomaticPolicyLearnsAndReportsItsFirstEarlyStepOnly) {
   decision.reset_learned();
   EXPECT_TRUE(decision.begin_pass(1, outside));
   EXPECT_EQ(SyncDecision(SyncPolicy::every_pass, false).on_early_step(), std::nullopt);
+}
+
+TEST(SyncDecision, NoSyncSwitchesTheAutomaticPolicyOff) {
+  SyncDecision decision(SyncPolicy::automatic, false);
+  decision.learn(std::vector<WindowLengths>{{.last = 2, .before = 2}});
+  decision.enter_no_sync();
+  decision.leave_no_sync();
+  EXPECT_TRUE(decision.begin_pass(1, outside));
 }
 
 TEST(SyncDecision, RestoresItsStateAndKeepsItIfTheSavedOneIsNotValid) {

@@ -37,24 +37,5 @@ TEST(AutomaticPolicy, KeepsItsExpectationThroughOneOddWindowAndFollowsALastingCh
   EXPECT_EQ(policy.expected(), 2);
 }
 
-TEST(Synchronizes, TriggerWinsOverNoSyncWinsOverAccumulateWinsOverPolicy) {
-  const AutomaticPolicy learning;
-  EXPECT_TRUE(synchronizes({.triggered = true, .no_sync = true}, learning));
-  EXPECT_FALSE(synchronizes({.no_sync = true, .in_accumulate = true, .accumulate_syncs = true}, learning));
-  EXPECT_FALSE(synchronizes({.in_accumulate = true, .accumulate_syncs = false}, learning));
-  EXPECT_TRUE(synchronizes({.in_accumulate = true, .accumulate_syncs = true}, learning));
-  EXPECT_TRUE(synchronizes({.in_accumulate = true, .sync_each_batch = true}, learning));
-  EXPECT_TRUE(synchronizes({.policy = SyncPolicy::every_pass}, learning));
-  EXPECT_TRUE(synchronizes({.policy = SyncPolicy::manual}, learning));
-}
-
-TEST(Synchronizes, AutomaticDefersToAnnotations) {
-  AutomaticPolicy policy;
-  policy.learn(Lengths{{.last = 4, .before = 4}});
-  EXPECT_FALSE(synchronizes({.policy = SyncPolicy::automatic, .pass = 1}, policy));
-  EXPECT_TRUE(synchronizes({.policy = SyncPolicy::automatic, .pass = 4}, policy));
-  EXPECT_TRUE(synchronizes({.policy = SyncPolicy::automatic, .pass = 1, .annotated = true}, policy));
-}
-
 }  // namespace
 }  // namespace tutti::sync_policy_test
