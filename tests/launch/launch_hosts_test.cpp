@@ -300,8 +300,11 @@ TEST_F(LaunchHosts, EndsAllHostsWhenInterrupted) {
   for (const pid_t rank : ranks) EXPECT_TRUE(exits_soon(rank));
 }
 
-// As ssh: signals end it at once and do not reach the other machine, where standard input ends then.
-constexpr const char* ssh_in_another_session = "exec 3<&0; cat <&3 | setsid \"$@\"";
+// As ssh: signals end it at once and do not reach the command, whose standard input ends then. It ends with the
+// command.
+constexpr const char* ssh_in_another_session =
+    "exec 3<&0; mkfifo $0-$$; cat <&3 >$0-$$ 2>/dev/null & "
+    "setsid \"$@\" <$0-$$; code=$?; kill $! 2>/dev/null; exit $code";
 
 TEST_F(LaunchHosts, WaitsForRanksThatSaveWhenInterrupted) {
   write_ssh(ssh_in_another_session);
