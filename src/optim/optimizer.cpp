@@ -195,7 +195,7 @@ void Optimizer::zero_grad(bool set_to_none) {
 }
 
 double Optimizer::learning_rate() const {
-  return optimizer_->param_groups().front().options().get_lr();
+  return state_->has_rates ? optimizer_->param_groups().front().options().get_lr() : 0;
 }
 
 void Optimizer::set_learning_rate(double rate) {

@@ -255,6 +255,7 @@ TEST(CustomOptimizer, WithoutALearningRateSteps) {
   optimizer.step();
   EXPECT_TRUE(one.weight.equal(-at::ones({2})));
   EXPECT_TRUE(optimizer.last_step_rates().empty());
+  EXPECT_EQ(optimizer.learning_rate(), 0);
 }
 
 TEST(CustomOptimizerState, ALoadThatKeepsStateIsRefused) {

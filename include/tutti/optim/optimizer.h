@@ -74,7 +74,8 @@ class Optimizer final : public Stateful {
   /// The learning rates of all parameter groups in the last step at the end of a window, also if it was skipped; empty
   /// before the first one, and for an optimizer without a learning rate.
   const std::vector<double>& last_step_rates() const { return state_->step_rates; }
-  /// The learning rate of the first parameter group; Scheduler::last_rates() returns those of all groups.
+  /// The learning rate of the first parameter group, 0 for an optimizer without one; Scheduler::last_rates() returns
+  /// those of all groups.
   double learning_rate() const;
   /// Sets the learning rate of all parameter groups to the same rate. A schedule overwrites it at its next step. Throws
   /// UsageError for a rate that is negative or not finite.
