@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "comm/operation_queue.h"
+#include "tutti/core/error.h"
 #include "tutti/detail/comm/internal_call.h"
 #include "tutti/detail/comm/pending.h"
 
@@ -18,6 +19,20 @@ template <typename Step>
 auto run_or_abort(OperationQueue& queue, const Operation& operation, const Step& step) {
   try {
     return queue.run_checked(operation, step);
+  } catch (...) {
+    queue.abort_unfinished(operation);
+    throw;
+  }
+}
+
+/// The same for the first step. A UsageError of the backend, which has exchanged nothing so far, leaves the queue
+/// usable.
+template <typename Step>
+auto start_or_abort(OperationQueue& queue, const Operation& operation, const Step& step) {
+  try {
+    return queue.run_checked(operation, step);
+  } catch (const UsageError&) {
+    throw;
   } catch (...) {
     queue.abort_unfinished(operation);
     throw;
@@ -143,7 +158,7 @@ std::unique_ptr<PendingAllReduce> OperationQueue::start_all_reduce(const at::Ten
   const auto operation = next_operation("gradient sum", internal_call(), "gradient sum", flat.nbytes());
   lock.unlock();
   record_start(operation);
-  auto pending = run_or_abort(*this, operation, [&] { return backend_->start_all_reduce(operation, flat, codec); });
+  auto pending = start_or_abort(*this, operation, [&] { return backend_->start_all_reduce(operation, flat, codec); });
   return std::make_unique<CheckedAllReduce>(shared_from_this(), operation, std::move(pending));
 }
 
@@ -152,7 +167,7 @@ std::unique_ptr<PendingAllGather> OperationQueue::start_small_all_gather(std::sp
   const auto operation = next_operation("gradient exchange", internal_call(), "gradient exchange", block.size());
   lock.unlock();
   record_start(operation);
-  auto pending = run_or_abort(*this, operation, [&] { return backend_->start_small_all_gather(operation, block); });
+  auto pending = start_or_abort(*this, operation, [&] { return backend_->start_small_all_gather(operation, block); });
   return std::make_unique<CheckedAllGather>(shared_from_this(), operation, std::move(pending));
 }
 
@@ -164,7 +179,7 @@ std::unique_ptr<PendingAllGatherV> OperationQueue::start_all_gather_v(std::vecto
   record_start(operation);
   record_start(second);
   const std::uint64_t length = block.size();
-  auto lengths = run_or_abort(*this, operation, [&] {
+  auto lengths = start_or_abort(*this, operation, [&] {
     return backend_->start_small_all_gather(operation, std::as_bytes(std::span(&length, 1)));
   });
   return std::make_unique<CheckedAllGatherV>(
