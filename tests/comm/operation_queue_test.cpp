@@ -24,36 +24,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// The other rank waits in the call. Without an error it would match the next call of the rank that threw.
-TEST(OperationQueue, AnExceptionInACallOfOneRankEndsItOnAll) {
-  auto transports = make_thread_transports(2);
-  const auto run = [&](int rank) {
-    auto backend = std::make_shared<P2pBackend>(std::move(transports[static_cast<std::size_t>(rank)]),
-                                                make_topology({0, 0}, rank), 15s);
-    const auto queue = std::make_shared<OperationQueue>(std::move(backend), 10s, "test", Services{});
-    const auto call = [&] {
-      return queue->call("sum", "", {}, [&](const Operation& operation, const auto&) {
-        if (rank == 1) throw std::bad_alloc();
-        queue->backend().all_reduce(operation, at::ones({1000}), ReduceOp::sum);
-      });
-    };
-    try {
-      call()->wait();
-      ADD_FAILURE() << "rank " << rank << ": nothing was thrown";
-    } catch (const std::bad_alloc&) {
-      EXPECT_EQ(rank, 1);
-    } catch (const TimeoutError& error) {
-      ADD_FAILURE() << error.what();
-    } catch (const PeerError& error) {
-      EXPECT_EQ(error.ranks(), std::vector<int>{1}) << error.what();
-    }
-    EXPECT_THROW(call(), PeerError);
-  };
-  auto other = std::async(std::launch::async, run, 1);
-  run(0);
-  other.get();
-}
-
 /// fp32 values as they are. decode() throws on one rank.
 class FailingCodec final : public WireCodec {
  public:
@@ -90,7 +60,8 @@ class FailingGather final : public ForwardingBackend {
   const bool fails_;
 };
 
-/// Runs `operation`, in which rank 1 throws std::bad_alloc: rank 0 gets a PeerError that names rank 1.
+/// Runs `operation`, in which rank 1 throws std::bad_alloc: rank 0 gets a PeerError that names rank 1. The next one
+/// fails on both.
 void check_exception_of_rank_one(const std::function<void(OperationQueue& queue, int rank)>& operation) {
   auto transports = make_thread_transports(2);
   const auto run = [&](int rank) {
@@ -108,11 +79,22 @@ void check_exception_of_rank_one(const std::function<void(OperationQueue& queue,
     } catch (const PeerError& error) {
       EXPECT_EQ(error.ranks(), std::vector<int>{1}) << error.what();
     }
-    EXPECT_THROW(queue->throw_if_failed(), PeerError);
+    EXPECT_THROW(operation(*queue, rank), PeerError);
   };
   auto other = std::async(std::launch::async, run, 1);
   run(0);
   other.get();
+}
+
+// The other rank waits in the call. Without an error it would match the next call of the rank that threw.
+TEST(OperationQueue, AnExceptionInACallOfOneRankEndsItOnAll) {
+  check_exception_of_rank_one([](OperationQueue& queue, int rank) {
+    const auto sum = [&](const Operation& operation, const auto&) {
+      if (rank == 1) throw std::bad_alloc();
+      queue.backend().all_reduce(operation, at::ones({1000}), ReduceOp::sum);
+    };
+    queue.call("sum", "", {}, sum)->wait();
+  });
 }
 
 TEST(OperationQueue, AnExceptionInAGradientSumOfOneRankEndsItOnAll) {

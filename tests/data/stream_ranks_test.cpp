@@ -1,6 +1,7 @@
 // Loaders over streams whose ranks agree on every batch, as threads and as processes over a Communicator.
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -150,22 +151,29 @@ TEST(PerRankStreams, ARankWithAnEmptyStreamIsNamed) {
   nothing.everywhere();
 }
 
+/// Runs `loop`, which throws std::runtime_error on the last rank and a PeerError that names it on the others.
+void expect_failure_of_last_rank(const Communicator& communicator, const std::function<void()>& loop) {
+  const int last = communicator.size() - 1;
+  try {
+    loop();
+    FAIL() << "no rank failed";
+  } catch (const PeerError& failure) {
+    EXPECT_NE(communicator.rank(), last);
+    EXPECT_EQ(failure.ranks(), std::vector<int>{last});
+  } catch (const std::runtime_error&) {
+    EXPECT_EQ(communicator.rank(), last);
+  }
+}
+
 const RankCase failing("stream_fails", [](const Communicator& communicator) {
   for (const int workers : {0, 1}) {
     Counting stream(24);
-    const int last = communicator.size() - 1;
-    if (communicator.rank() == last) stream.fail_at(4 * communicator.size());
+    if (communicator.rank() == communicator.size() - 1) stream.fail_at(4 * communicator.size());
     StreamLoader<Counting> loader(stream, {.batch_size = 2, .num_workers = workers}, group_of(communicator));
     std::int64_t received = 0;
-    try {
+    expect_failure_of_last_rank(communicator, [&] {
       for ([[maybe_unused]] const auto& batch : loader) ++received;
-      FAIL() << "no rank failed";
-    } catch (const PeerError& failure) {
-      EXPECT_NE(communicator.rank(), last);
-      EXPECT_EQ(failure.ranks(), std::vector<int>{last});
-    } catch (const std::runtime_error&) {
-      EXPECT_EQ(communicator.rank(), last);
-    }
+    });
     EXPECT_EQ(received, 2);
     loader.dataset().fail_at(-1);
     EXPECT_FALSE(read(loader).empty());  // the agreement still works
@@ -187,17 +195,8 @@ struct Reopened : Counting {
 const RankCase failing_reset("stream_reset_fails", [](const Communicator& communicator) {
   for (const int workers : {0, 1}) {
     StreamLoader<Reopened> loader(Reopened(24), {.batch_size = 2, .num_workers = workers}, group_of(communicator));
-    const int last = communicator.size() - 1;
-    loader.dataset().is_missing = communicator.rank() == last;
-    try {
-      read(loader);
-      FAIL() << "no rank failed";
-    } catch (const PeerError& failure) {
-      EXPECT_NE(communicator.rank(), last);
-      EXPECT_EQ(failure.ranks(), std::vector<int>{last});
-    } catch (const std::runtime_error&) {
-      EXPECT_EQ(communicator.rank(), last);
-    }
+    loader.dataset().is_missing = communicator.rank() == communicator.size() - 1;
+    expect_failure_of_last_rank(communicator, [&] { read(loader); });
     loader.dataset().is_missing = false;
     EXPECT_FALSE(read(loader).empty());  // the agreement still works
   }
