@@ -56,12 +56,31 @@ void AccumulationWindowState::begin_pass(const std::optional<std::string>& carri
     pass_seen_ = true;
     if (scope_->passes) ++*scope_->passes;
   } else {
-    // Drops the weights of scopes whose passes reached other models only.
-    if (window_.passes() == 0 && (is_over() || is(GradientState::none))) window_.restart(false);
+    drop_weights_of_others();
     window_.begin_plain_pass();
   }
   // The state changes when the pass ends, except after an ended window.
   if (is_over()) gradients_ = GradientState::none;
+}
+
+void AccumulationWindowState::end_joined_pass() {
+  if (!scope_) {
+    window_.add_joined_pending();
+  } else if (scope_->syncs) {
+    sync_due_ = true;  // as in end_pass()
+  }
+}
+
+bool AccumulationWindowState::join_pass() {
+  if (!scope_) drop_weights_of_others();
+  if (!scope_ && window_.weighting() == Weighting::weighted) return false;
+  window_.join_pass();
+  return true;
+}
+
+void AccumulationWindowState::drop_weights_of_others() {
+  const bool has_pass = window_.passes() > 0 || !(is_over() || is(GradientState::none));
+  if (!has_pass && window_.weighting() == Weighting::weighted) window_.restart(false);
 }
 
 void AccumulationWindowState::add_scope_weight() {
@@ -91,7 +110,7 @@ void AccumulationWindowState::abort(const std::string& why) {
 bool AccumulationWindowState::sync_due_at_step() const {
   if (scope_) return sync_due_;
   // The gradients of an aborted window are not used, but the peers wait for the notification.
-  return window_.pending() > 0 || zeros_may_differ_ || is(GradientState::aborted);
+  return window_.awaits_sync() || zeros_may_differ_ || is(GradientState::aborted);
 }
 
 void AccumulationWindowState::begin_sync(const std::optional<std::string>& carried_over) {
@@ -104,6 +123,9 @@ void AccumulationWindowState::begin_sync(const std::optional<std::string>& carri
 
 void AccumulationWindowState::end_sync(Weighting weighting, bool empty, bool all_over) {
   if (!empty && weighting == Weighting::weighted && window_.weighting() == Weighting::undecided) window_.add_weight(0);
+  // The last scope was that of the window before, and this rank has had no pass since.
+  if (!empty && window_.passes() == 0 && window_.syncs() == 0 && latest_scope_ == LatestScope::last)
+    latest_scope_ = LatestScope::none;
   window_.on_sync();
   zeros_may_differ_ = false;
   sync_due_ = before_first_sync_ = false;
@@ -114,6 +136,11 @@ void AccumulationWindowState::end_sync(Weighting weighting, bool empty, bool all
   }
   // The gradients belong to this window also on a rank that had no pass in it.
   if (!empty && !all_over) gradients_ = GradientState::mean;
+}
+
+void AccumulationWindowState::end_unreached_sync() {
+  if (!scope_) window_.clear_joined_pending();
+  if (is_over()) began_on_carried_over_ = false;
 }
 
 void AccumulationWindowState::invalidate(const std::string& why) {
@@ -149,7 +176,7 @@ Clearing AccumulationWindowState::clearing() const {
 
 void AccumulationWindowState::on_clear(Clearing what, bool in_place) {
   if (what == Clearing::nothing) return;
-  zeros_may_differ_ = in_place && (zeros_may_differ_ || window_.pending() > 0);
+  zeros_may_differ_ = in_place && (zeros_may_differ_ || window_.awaits_sync());
   gradients_ = GradientState::none;
   if (what == Clearing::window) restart(false);
 }
@@ -175,6 +202,7 @@ StateDict AccumulationWindowState::state_dict() const {
   state.set("consumed", is(GradientState::consumed));
   state.set("zeros_may_differ", zeros_may_differ_);
   if (is(GradientState::finished)) state.set("left", true);
+  if (began_on_carried_over_) state.set("began_on_carried_over", true);
   if (latest_scope_ == LatestScope::last) state.set("last_scope_closed", true);
   return state;
 }
@@ -187,9 +215,10 @@ void AccumulationWindowState::load_state_dict(const StateDict& state) {
   discard();
   window_ = window;
   zeros_may_differ_ = zeros_may_differ;
-  const bool left = state.contains("left") && state.get<bool>("left");
-  const bool last_closed = state.contains("last_scope_closed") && state.get<bool>("last_scope_closed");
-  if (last_closed) latest_scope_ = LatestScope::last;
+  const auto is_set = [&state](const char* name) { return state.contains(name) && state.get<bool>(name); };
+  const bool left = is_set("left");
+  if (is_set("last_scope_closed")) latest_scope_ = LatestScope::last;
+  began_on_carried_over_ = is_set("began_on_carried_over");
   const bool has_none = window.passes() == 0 && window.syncs() == 0;
   gradients_ = consumed               ? GradientState::consumed
                : left                 ? GradientState::finished

@@ -69,6 +69,14 @@ class AccumulationWindowState {
   /// Throws UsageError if passes inside and outside of scopes would mix, or if a mean over old and new gradients is
   /// undefined.
   void begin_pass(const std::optional<std::string>& carried_over);
+  /// A backward pass has reached other parts of the model only. Returns false if a pass over these parameters would be
+  /// refused, because the window's other passes were inside of scopes.
+  bool join_pass();
+  /// Such a pass does not synchronize.
+  void end_joined_pass();
+  /// Whether a synchronization of a pass that has reached other parts of the model only, on all ranks, may be left out:
+  /// no gradients wait for it, or a later call of the open scope runs it on all ranks.
+  bool may_leave_out_sync() const { return scope_ || !(window_.pending() > 0 || zeros_may_differ_); }
   /// Whether no scope is open and the window's last scope is still to come, so that the window is incomplete.
   bool awaits_last_scope() const { return !scope_ && latest_scope_ == LatestScope::not_last; }
   /// True for the first call of the program in an incomplete window.
@@ -90,6 +98,8 @@ class AccumulationWindowState {
   void begin_sync(const std::optional<std::string>& carried_over);
   /// `weighting`: of all ranks. `empty`: no rank had a gradient. `all_over`: all gradients belonged to an ended window.
   void end_sync(Weighting weighting, bool empty, bool all_over);
+  /// The same if the synchronization's pass has reached other parts of the model only: nothing was synchronized.
+  void end_unreached_sync();
   /// Whether a synchronization has run since the scope was opened.
   bool synced_in_scope() const { return scope_ && !before_first_sync_; }
   void invalidate(const std::string& why);
@@ -123,6 +133,8 @@ class AccumulationWindowState {
 
  private:
   void restart(bool stepped);
+  /// Drops the weights of scopes whose passes reached other models only.
+  void drop_weights_of_others();
   /// Whether a pass in the open scope has reached other reducers only since this one's window began.
   bool is_weight_due() const {
     return !weight_added_ && passes_in_scope() > counted_passes_ && window_.weighting() != Weighting::plain;

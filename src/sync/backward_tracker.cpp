@@ -29,32 +29,62 @@ struct BackwardTracker::Handle {
   BackwardTracker* tracker = nullptr;
 };
 
-/// Owned by a callback of a graph task. If the task is destroyed without calling it, an exception ended the backward
-/// pass: LibTorch has no other notification.
+/// A callback at the end of a graph task. If it is destroyed without having run, an exception ended the backward pass:
+/// LibTorch has no other notification.
+///
+/// There are three, so that no rank waits before all ranks have sent their headers and buckets; ranks that reach their
+/// reducers in different orders would deadlock otherwise. `end` starts what the pass synchronizes, and sends the
+/// headers of the parts that join. `headers` waits for the headers of all ranks for such a part. `complete` waits for
+/// results. LibTorch runs callbacks in the order in which they were queued, so each runs before any of the next kind.
 class BackwardTracker::GraphTaskCallback {
  public:
-  GraphTaskCallback(std::shared_ptr<Handle> handle, int task) : handle_(std::move(handle)), task_(task) {}
+  GraphTaskCallback(std::shared_ptr<Handle> handle, int task, CallbackStage stage)
+      : handle_(std::move(handle)), task_(task), stage_(stage) {}
   ~GraphTaskCallback() {
-    if (!called_ && handle_->tracker != nullptr) handle_->tracker->on_task_error(task_);
+    if (!has_run_ && handle_->tracker != nullptr) fail();
   }
   GraphTaskCallback(const GraphTaskCallback&) = delete;
   GraphTaskCallback& operator=(const GraphTaskCallback&) = delete;
 
-  void on_end() {
-    called_ = true;
+  void run() {
+    has_run_ = true;
     BackwardTracker* const tracker = handle_->tracker;
-    if (tracker != nullptr) tracker->in_pass([&] { tracker->on_task_end(task_); });
-  }
-  void on_complete() {
-    called_ = true;
-    BackwardTracker* const tracker = handle_->tracker;
-    if (tracker != nullptr) tracker->in_pass([&] { tracker->finalize(); });
+    if (tracker == nullptr) return;
+    if (stage_ == CallbackStage::headers) return tracker->in_pass([&] { tracker->on_joined_headers(task_); });
+    if (stage_ == CallbackStage::complete) return tracker->in_pass([&] { tracker->finalize(); });
+    try {
+      end(*tracker);
+    } catch (...) {
+      fail();
+      throw;
+    }
   }
 
  private:
+  void end(BackwardTracker& tracker) const {
+    bool pass_has_ended = false;
+    tracker.in_pass([&] { pass_has_ended = tracker.on_task_end(task_); });
+    if (!pass_has_ended) return;
+    for_each_part([this](BackwardTracker& part) { part.in_pass([&] { part.join(task_); }); });
+    tracker.queue_callback(task_, CallbackStage::complete);
+  }
+  void fail() const noexcept {
+    handle_->tracker->on_task_error(task_);
+    if (stage_ == CallbackStage::end)
+      for_each_part([this](BackwardTracker& part) { part.on_other_part_failed(task_); });
+  }
+  /// Without the mutex of this tracker: no thread holds those of two.
+  template <typename Action>
+  void for_each_part(const Action& action) const {
+    for (const auto& part : handle_->tracker->parts_) {
+      if (part->tracker != nullptr) action(*part->tracker);
+    }
+  }
+
   std::shared_ptr<Handle> handle_;
   int task_;
-  bool called_ = false;
+  CallbackStage stage_;
+  bool has_run_ = false;
 };
 
 /// A hook on the next node of an outer backward pass after a node that ran a nested pass. Only while such a node is
@@ -93,6 +123,16 @@ void BackwardTracker::in_pass(const Action& action) {
   }
 }
 
+template <typename Action>
+void BackwardTracker::end_on_error(const Action& action) {
+  try {
+    action();
+  } catch (...) {
+    state_ = next_state(state_, PassEvent::end);
+    throw;
+  }
+}
+
 BackwardTracker::BackwardTracker(const std::vector<NamedParameter>& parameters, const BucketPlan& plan,
                                  std::mutex& mutex, BackwardEvents& events,
                                  std::function<void(std::exception_ptr)> on_error)
@@ -111,6 +151,11 @@ BackwardTracker::BackwardTracker(const std::vector<NamedParameter>& parameters, 
 
 BackwardTracker::~BackwardTracker() {
   handle_->tracker = nullptr;
+}
+
+void BackwardTracker::set_parts(const std::vector<BackwardTracker*>& others) {
+  parts_.clear();
+  for (const BackwardTracker* other : others) parts_.push_back(other->handle_);
 }
 
 void BackwardTracker::require_hooks(int parameter) const {
@@ -155,8 +200,12 @@ void BackwardTracker::begin_pass() {
 void BackwardTracker::register_task() {
   const int task = torch::autograd::get_current_graph_task_id();
   if (!tasks_.insert(task).second) return;
+  queue_callback(task, CallbackStage::end);
+}
+
+void BackwardTracker::queue_callback(int task, CallbackStage stage) {
   torch::autograd::Engine::get_default_engine().queue_callback(
-      [token = std::make_shared<GraphTaskCallback>(handle_, task)] { token->on_end(); });
+      [callback = std::make_shared<GraphTaskCallback>(handle_, task, stage)] { callback->run(); });
 }
 
 // If a whole model is checkpointed, only nested passes reach its parameters. A callback can be queued for the running
@@ -174,17 +223,42 @@ void BackwardTracker::register_outer_task() {
   }
 }
 
-void BackwardTracker::on_task_end(int task) {
+bool BackwardTracker::on_task_end(int task) {
   const CallSiteScope here(in_backward);
-  if (!is_open()) return;
+  if (!is_open()) return false;
   tasks_.erase(task);
   // A nested backward pass ends while a node of the outer one is evaluated; the pass ends with the outermost.
-  if (torch::autograd::get_current_node()) return register_outer_task();
+  if (torch::autograd::get_current_node()) {
+    register_outer_task();
+    return false;
+  }
   flush();
-  // Other reducers of this pass must be flushed before this one waits: two ranks that reach their reducers in different
-  // orders would deadlock otherwise. The callbacks of the other reducers run before this one.
-  torch::autograd::Engine::get_default_engine().queue_callback(
-      [token = std::make_shared<GraphTaskCallback>(handle_, task)] { token->on_complete(); });
+  return true;
+}
+
+void BackwardTracker::join(int task) {
+  // Each part that the pass has reached makes this call.
+  if (is_open() || std::exchange(joined_task_, task) == task) return;
+  const CallSiteScope here(in_backward);
+  order_.clear();
+  if (!events_.on_join()) return;
+  state_ = next_state(state_, PassEvent::join);
+  thread_ = std::this_thread::get_id();
+  tasks_ = {task};
+  queue_callback(task, CallbackStage::headers);
+}
+
+void BackwardTracker::on_joined_headers(int task) {
+  if (state_ != PassState::joined) return;
+  const CallSiteScope here(in_backward);
+  tasks_.erase(task);
+  end_on_error([this] { events_.on_joined_headers(); });
+  queue_callback(task, CallbackStage::complete);
+}
+
+void BackwardTracker::on_other_part_failed(int task) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!is_open() && std::exchange(joined_task_, task) != task) events_.on_other_part_failed();
 }
 
 void BackwardTracker::on_task_error(int task) noexcept {
@@ -198,7 +272,7 @@ void BackwardTracker::fail_pass() noexcept {
 }
 
 void BackwardTracker::fail() noexcept {
-  const bool synchronized = state_ == PassState::synchronizing;
+  const bool synchronized = state_ != PassState::local;
   state_ = next_state(state_, PassEvent::end);
   events_.on_pass_failed(synchronized);
 }
@@ -209,19 +283,13 @@ void BackwardTracker::end_pass() {
 }
 
 void BackwardTracker::flush() {
-  if (state_ != PassState::synchronizing) return;
-  try {
-    events_.on_all_gradients_ready();
-  } catch (...) {
-    state_ = next_state(state_, PassEvent::end);
-    throw;
-  }
+  if (state_ == PassState::synchronizing) end_on_error([this] { events_.on_all_gradients_ready(); });
 }
 
 void BackwardTracker::finalize() {
   if (!is_open()) return;
   const CallSiteScope here(in_backward);
-  const bool synchronized = state_ == PassState::synchronizing;
+  const bool synchronized = state_ != PassState::local;
   state_ = next_state(state_, PassEvent::end);
   for (std::size_t i = 0; i < fires_.size(); ++i) {
     if (fires_[i] > 0) expected_fires_[i] = fires_[i];

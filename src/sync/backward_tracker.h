@@ -45,6 +45,13 @@ class BackwardEvents {
   virtual void finalize_backward(bool synchronized) = 0;
   /// An exception has ended the pass.
   virtual void on_pass_failed(bool synchronized) noexcept = 0;
+  /// A pass has reached other parts of the model only. Returns whether these parameters take part in its
+  /// synchronization. Must not wait for other ranks.
+  virtual bool on_join() = 0;
+  /// The same pass: every part of the model has sent its header. finalize_backward() follows.
+  virtual void on_joined_headers() = 0;
+  /// An exception has ended a pass that has reached other parts of the model only.
+  virtual void on_other_part_failed() noexcept = 0;
 
  protected:
   ~BackwardEvents() = default;
@@ -62,6 +69,9 @@ class BackwardTracker {
   BackwardTracker(const BackwardTracker&) = delete;
   BackwardTracker& operator=(const BackwardTracker&) = delete;
 
+  /// Sets the trackers of the other parts of the model: those whose parameters a pass over this one's may reach too.
+  /// Where it does not, they join the pass.
+  void set_parts(const std::vector<BackwardTracker*>& others);
   bool is_open() const { return state_ != PassState::none; }
   /// Whether autograd still runs the open pass. False for an open pass that only nested passes reached: no callback
   /// reports its end.
@@ -78,19 +88,29 @@ class BackwardTracker {
  private:
   struct Handle;
   class GraphTaskCallback;
+  enum class CallbackStage { end, headers, complete };
   class OuterPassHook;
 
   /// Runs an action of a hook or callback with the mutex locked.
   template <typename Action>
   void in_pass(const Action& action);
+  /// Runs an action. An exception ends the pass.
+  template <typename Action>
+  void end_on_error(const Action& action);
   void require_hooks(int parameter) const;
   void before_accumulate_grad(int parameter);
   void autograd_hook(int parameter);
   void begin_pass();
   void register_task();
   void register_outer_task();
-  void on_task_end(int task);
+  /// Returns whether the pass has ended.
+  bool on_task_end(int task);
   void on_task_error(int task) noexcept;
+  /// A pass over other parts of the model has ended.
+  void join(int task);
+  void on_other_part_failed(int task) noexcept;
+  void on_joined_headers(int task);
+  void queue_callback(int task, CallbackStage stage);
   void fail() noexcept;
   void flush();
   void finalize();
@@ -104,6 +124,7 @@ class BackwardTracker {
   PassState state_ = PassState::none;
   std::int64_t number_ = 0;  // of the pass
   std::thread::id thread_;
+  int joined_task_ = -1;             // the last one that reached other parts of the model only
   std::set<int> tasks_;              // graph tasks that have not ended; a nested backward pass has its own task
   std::vector<int> fires_;           // by slot: calls of the parameter's hook in this pass
   std::vector<int> expected_fires_;  // in the previous pass: more than one with reentrant checkpointing
@@ -112,7 +133,8 @@ class BackwardTracker {
   std::vector<int> order_;
 
   std::shared_ptr<Handle> handle_;
-  AutogradHooks hooks_;  // last member, so that hooks are detached first
+  std::vector<std::shared_ptr<Handle>> parts_;  // the other parts of the model
+  AutogradHooks hooks_;                         // last member, so that hooks are detached first
 };
 
 }  // namespace tutti::sync

@@ -72,6 +72,14 @@ void Reducer::set_steps(std::int64_t steps) {
   const std::lock_guard lock(impl_->mutex_);
   impl_->window_state_.set_steps(steps);
 }
+void Reducer::set_parts(const std::vector<std::shared_ptr<Reducer>>& parts) {
+  std::vector<sync::BackwardTracker*> others;
+  for (const auto& part : parts) {
+    if (part.get() != this) others.push_back(&part->impl_->tracker_);
+  }
+  const std::lock_guard lock(impl_->mutex_);
+  impl_->tracker_.set_parts(others);
+}
 void Reducer::set_check_replicas(bool check) {
   const std::lock_guard lock(impl_->mutex_);
   impl_->set_check_replicas(check);

@@ -55,7 +55,27 @@ bool Reducer::Impl::on_pass_begin() {
   store_.begin_pass(is_pending());
   if (!is_pending()) comparison_.on_clear();
   ++stats_.passes;
-  return decision_.begin_pass(window_state_.window().passes(), window_state_.scope());
+  return decision_.begin_pass(window_state_.window().length(), window_state_.scope());
+}
+
+bool Reducer::Impl::on_join() {
+  finish_pending();
+  if (is(GradientState::invalid)) discard_window();
+  check_gradients_cleared(true, true);
+  if (!count_joined_pass()) return false;
+  open_sync(true);
+  return true;
+}
+
+bool Reducer::Impl::count_joined_pass() {
+  if (!window_state_.join_pass()) return false;
+  const bool synchronizes = decision_.begin_pass(window_state_.window().length(), window_state_.scope());
+  if (!synchronizes) window_state_.end_joined_pass();
+  return synchronizes;
+}
+
+void Reducer::Impl::on_other_part_failed() noexcept {
+  if (!is(GradientState::aborted) && !is(GradientState::invalid)) on_pass_failed(count_joined_pass());
 }
 
 void Reducer::Impl::on_concurrent_pass() {
@@ -90,7 +110,7 @@ void Reducer::Impl::close_dangling_pass() {
   tracker_.end_pass();
 }
 
-void Reducer::Impl::open_sync() {
+void Reducer::Impl::open_sync(bool joins) {
   // A pass that does not synchronize may have aborted the window. The other ranks do not wait before this header.
   if (is(GradientState::aborted)) driver_.abort();
   window_state_.begin_sync(carried_over());
@@ -107,7 +127,9 @@ void Reducer::Impl::open_sync() {
       .only_carried_over = window_state_.is_over() ? 1 : 0,
       .loss_scale = store_.loss_scale(),
       .lengths = window.lengths(),
-      .in_pass = tracker_.is_running() ? 1 : 0};
+      .in_pass = joins || tracker_.is_running() ? 1 : 0,
+      // All ranks report an abort, so the synchronization is not left out.
+      .joined = joins && window_state_.may_leave_out_sync() && !driver_.is_aborted() ? 1 : 0};
   if (communicator_.size() > 1) {
     header.parameters = checker_.combined_hash();
     comparison_.fill(header);
@@ -127,6 +149,8 @@ std::vector<sync::DeviceSamples*> Reducer::Impl::samples() {
 void Reducer::Impl::close_sync() {
   try {
     if (!driver_.is_open()) open_sync();
+    // Gradients that a step has used are equal on all ranks, so the mean does not change them for any weights.
+    if (window_state_.is_over()) store_.set_carried_over_weight(window_state_.carried_over_weight());
     driver_.close(window_state_.reason(), tracker_.order());
   } catch (const std::exception& error) {
     if (driver_.is_open() && !driver_.is_aborted()) {
@@ -143,29 +167,33 @@ void Reducer::Impl::close_sync() {
 
 void Reducer::Impl::run_sync() {
   if (!driver_.is_open()) open_sync();
-  // Gradients that a step has used are equal on all ranks, so the mean does not change them for any weights.
-  if (window_state_.is_over()) store_.set_carried_over_weight(window_state_.carried_over_weight());
   const bool has_gradients =
       window_state_.window().passes() > 0 || has_foreign_gradients() || window_state_.zeros_may_differ();
-  // If no rank has a gradient there is nothing to sum. A rank with gradients starts its buckets at once.
-  if (!has_gradients && or_invalidate([this] { return driver_.is_empty(); })) {
+  // A rank with gradients starts its buckets at once.
+  has_gradients ? close_sync() : close_sync_or_empty();
+  finish_sync();
+}
+
+void Reducer::Impl::close_sync_or_empty() {
+  if (or_invalidate([this] { return driver_.is_empty(); })) {
     driver_.close_empty();
   } else {
     close_sync();
   }
-  finish_sync();
 }
 
 void Reducer::Impl::finish_sync() {
   const sync::SyncResult result = or_invalidate([this] { return driver_.wait(); });
   // A local step ends its window without another rank.
-  stats_ +=
-      SyncStats{.syncs = local_ ? 0 : 1, .bytes_sent = result.bytes_sent, .seconds_waiting = result.seconds_waited};
+  stats_ += SyncStats{.syncs = local_ || result.plan.unreached ? 0 : 1,
+                      .bytes_sent = result.bytes_sent,
+                      .seconds_waiting = result.seconds_waited};
   if (result.plan.batches_may_differ) comparison_.allow_different_batches();
   throw_if_failed(result);
   if (communicator_.size() > 1) {
     for (sync::DeviceSamples* one : samples()) one->agree(result.plan.samples_arrived);
   }
+  if (result.plan.unreached) return window_state_.end_unreached_sync();
   decision_.learn(result.window_lengths());
   driver_.apply(result);
   window_state_.end_sync(result.plan.weighting, result.plan.empty, result.plan.only_carried_over);

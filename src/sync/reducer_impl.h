@@ -61,10 +61,16 @@ class Reducer::Impl final : private sync::BackwardEvents {
   void on_all_gradients_ready() override { close_sync(); }
   void finalize_backward(bool synchronized) override;
   void on_pass_failed(bool synchronized) noexcept override;
+  bool on_join() override;
+  void on_joined_headers() override { close_sync_or_empty(); }
+  void on_other_part_failed() noexcept override;
 
   // Synchronizations.
-  void open_sync();
+  /// `joins`: for a pass that has reached other parts of the model only.
+  void open_sync(bool joins = false);
   void close_sync();
+  /// For a synchronization without a pass: waits for the headers, and sends gradients if any rank has one.
+  void close_sync_or_empty();
   void run_sync();
   void finish_sync();
   void throw_if_failed(const sync::SyncResult& result);
@@ -85,6 +91,9 @@ class Reducer::Impl final : private sync::BackwardEvents {
   auto or_invalidate(const Action& action);
   void clear_gradients(sync::Clearing what, bool set_to_none);
   void discard_window();
+
+  /// Counts a pass that has reached other parts of the model only. Returns whether it synchronizes.
+  bool count_joined_pass();
 
   // Checks.
   bool is(GradientState state) const { return window_state_.is(state); }

@@ -80,7 +80,9 @@ SyncPlan make_sync_plan(std::span<const SyncHeader> headers) {
         "none";
     return plan;
   }
-  plan.empty = std::ranges::all_of(headers, [](const SyncHeader& header) { return header.passes == 0; });
+  plan.unreached = std::ranges::all_of(headers, [](const SyncHeader& header) { return header.joined != 0; });
+  plan.empty =
+      plan.unreached || std::ranges::all_of(headers, [](const SyncHeader& header) { return header.passes == 0; });
   plan.only_carried_over =
       std::ranges::all_of(headers, [](const SyncHeader& header) { return header.only_carried_over != 0; });
   if (!plan.empty && !plan.batches_may_differ && (plan.mismatch = batch_conflict(headers))) return plan;

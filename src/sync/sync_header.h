@@ -28,6 +28,7 @@ struct SyncHeader {
   WindowLengths lengths{};             ///< for the automatic policy
   std::uint64_t parameters = 0;        ///< a sampled hash of this rank's parameters
   std::int32_t in_pass = 0;            ///< 1: a backward pass began the synchronization, 0: a later call
+  std::int32_t joined = 0;             ///< 1: this rank's pass has reached other parts of the model only
   std::uint64_t compared_only = 0;     ///< the same for parameters whose gradients the reducer does not synchronize
   std::uint64_t step_options = 0;      ///< a hash of what this rank's steps depend on besides gradients
   BatchPosition batch{};               ///< where this rank is in its data
@@ -47,7 +48,8 @@ struct SyncPlan {
   std::int64_t samples_arrived = 0;     ///< the newest sample that has arrived on all ranks
   bool same_place = false;              ///< all ranks are in a backward pass, or all in a later call
   bool batches_may_differ = false;      ///< positions in the data cannot be compared, now and later
-  bool empty = false;                   ///< no rank has run a pass: there is nothing to sum
+  bool unreached = false;               ///< the pass has reached other parts of the model only, on all ranks
+  bool empty = false;                   ///< the same, or no rank has run a pass: there is nothing to sum
   bool only_carried_over = false;       ///< all gradients belong to the previous window
   std::optional<std::string> mismatch;  ///< why the synchronization must fail
 };

@@ -38,10 +38,10 @@ void Window::add_weight(double weight, WeightUnit unit) {
 void Window::restart(bool stepped) {
   if (stepped) {
     ++steps_;
-    if (passes_ > 0) lengths_ = {.last = passes_, .before = lengths_.last};
+    if (length() > 0) lengths_ = {.last = length(), .before = lengths_.last};
   }
   weighting_ = Weighting::undecided;
-  passes_ = pending_ = syncs_ = 0;
+  passes_ = joined_ = pending_ = joined_pending_ = syncs_ = 0;
   weight_ = 0;
   weight_unit_ = WeightUnit::none;
 }
@@ -60,6 +60,8 @@ StateDict Window::state_dict() const {
   StateDict state;
   state.set("weighting", static_cast<std::int64_t>(weighting_));
   state.set("passes", passes_);
+  state.set("joined", joined_);
+  state.set("joined_pending", joined_pending_);
   state.set("pending", pending_);
   state.set("rounds", syncs_);
   state.set("weight", weight_);
@@ -83,6 +85,9 @@ void Window::load_state_dict(const StateDict& state) {
   Window loaded;
   loaded.weighting_ = static_cast<Weighting>(weighting);
   loaded.passes_ = count("passes");
+  // Windows of earlier versions have no joined passes.
+  if (state.contains("joined")) loaded.joined_ = count("joined");
+  if (state.contains("joined_pending")) loaded.joined_pending_ = count("joined_pending");
   loaded.pending_ = count("pending");
   loaded.syncs_ = count("rounds");
   loaded.weight_ = state.get<double>("weight");

@@ -30,13 +30,18 @@ class Window {
   void begin_plain_pass();
   /// A backward pass begins inside an accumulate() scope. Throws UsageError if the window has plain passes.
   void begin_weighted_pass();
+  /// A backward pass has reached other parts of the model only.
+  void join_pass() { ++joined_; }
+  /// It did not synchronize.
+  void add_joined_pending() { ++joined_pending_; }
+  void clear_joined_pending() { joined_pending_ = 0; }
   /// Adds the weight of an accumulate() scope; must be called once per scope. Throws as begin_weighted_pass().
   void add_weight(double weight, WeightUnit unit = WeightUnit::micro_batch);
   /// A pass ended without a synchronization.
   void add_pending() { ++pending_; }
   /// A synchronization of all passes has ended.
   void on_sync() {
-    pending_ = 0;
+    pending_ = joined_pending_ = 0;
     ++syncs_;
   }
   /// Starts a new window after zero_grad() or a step. Only a step records the length of the window.
@@ -47,10 +52,13 @@ class Window {
   void load_state_dict(const StateDict& state);
 
   Weighting weighting() const { return weighting_; }
-  std::int64_t passes() const { return passes_; }    ///< so far in this window
-  std::int64_t pending() const { return pending_; }  ///< passes whose gradients are not synchronized
-  std::int64_t syncs() const { return syncs_; }      ///< synchronizations so far in this window
-  double weight() const { return weight_; }          ///< of this rank's scopes
+  std::int64_t passes() const { return passes_; }            ///< so far in this window
+  std::int64_t length() const { return passes_ + joined_; }  ///< passes so far over any part of the model
+  std::int64_t pending() const { return pending_; }          ///< passes whose gradients are not synchronized
+  /// Whether this rank or another one may have gradients that are not synchronized. Equal on all ranks.
+  bool awaits_sync() const { return pending_ + joined_pending_ > 0; }
+  std::int64_t syncs() const { return syncs_; }  ///< synchronizations so far in this window
+  double weight() const { return weight_; }      ///< of this rank's scopes
   WeightUnit weight_unit() const { return weight_unit_; }
   std::int64_t steps() const { return steps_; }  ///< windows that a step has consumed
   void set_steps(std::int64_t steps) { steps_ = steps; }
@@ -59,6 +67,8 @@ class Window {
  private:
   Weighting weighting_ = Weighting::undecided;
   std::int64_t passes_ = 0;
+  std::int64_t joined_ = 0;
+  std::int64_t joined_pending_ = 0;
   std::int64_t pending_ = 0;
   std::int64_t syncs_ = 0;
   double weight_ = 0;

@@ -31,11 +31,15 @@ StateDict reshard_windows(std::span<const StateDict> of_ranks, int rank, int siz
   bool any_weighted = false;
   std::int64_t weighting = 0;
   std::int64_t passes = 0;
+  std::int64_t joined = 0;
   WeightUnit unit = WeightUnit::none;
   for (const StateDict& state : of_ranks) {
     any_weighted = any_weighted || weighted(state);
     weighting = std::max(weighting, state.get<std::int64_t>("window.weighting"));
-    passes = std::max(passes, state.get<std::int64_t>("window.passes"));
+    // The ranks with the most passes over these parameters have the fewest over other parts of the model only.
+    const auto of_rank = state.get<std::int64_t>("window.passes");
+    if (of_rank >= passes) joined = state.contains("window.joined") ? state.get<std::int64_t>("window.joined") : 0;
+    passes = std::max(passes, of_rank);
     unit = combined(unit, weight_unit_of(state.part("window")));
     if (state.get<std::int64_t>("window.steps") != of_ranks[0].get<std::int64_t>("window.steps")) {
       throw CheckpointError("the ranks' saved windows belong to different optimizer steps: the checkpoint is damaged");
@@ -72,6 +76,7 @@ StateDict reshard_windows(std::span<const StateDict> of_ranks, int rank, int siz
   // An old rank may have had no pass in the window.
   result.set("window.weighting", weighting);
   result.set("window.passes", passes);
+  result.set("window.joined", joined);
   result.set("window.weight", parts ? weight * factor : weight);
   result.set("window.weight_unit", static_cast<std::int64_t>(unit));
   const bool any_gradient =

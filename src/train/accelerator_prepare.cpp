@@ -317,6 +317,7 @@ void Accelerator::complete_models() {
   for (const State::Model& model : state_->models) {
     state_->reducers_of_model[model.module.get()] = state_->reducers_of(model.module->parameters());
   }
+  state_->connect_parts();
   state_->watch_buffers();
   state_->compare_parameters_without_optimizer();
 }

@@ -124,6 +124,26 @@ std::vector<std::shared_ptr<Reducer>> Accelerator::State::reducers_of(const std:
   return found;
 }
 
+void Accelerator::State::connect_parts() const {
+  std::vector<std::vector<std::shared_ptr<Reducer>>> connected;
+  for (const auto& [model, parts_of_model] : reducers_of_model) {
+    std::vector<std::shared_ptr<Reducer>> parts;
+    const auto add = [&parts](const std::shared_ptr<Reducer>& part) {
+      if (!part->parameters().empty() && std::ranges::find(parts, part) == parts.end()) parts.push_back(part);
+    };
+    std::ranges::for_each(parts_of_model, add);
+    std::erase_if(connected, [&](const auto& others) {
+      const bool shares = std::ranges::find_first_of(others, parts) != others.end();
+      if (shares) std::ranges::for_each(others, add);
+      return shares;
+    });
+    connected.push_back(std::move(parts));
+  }
+  for (const auto& parts : connected) {
+    for (const auto& part : parts) part->set_parts(parts);
+  }
+}
+
 void Accelerator::State::watch_buffers() {
   if (buffer_sync == BufferSync::none || num_processes() == 1) return;
   const auto optimizers_of = [this](const std::vector<at::Tensor>& parameters) {

@@ -79,6 +79,8 @@ struct Accelerator::State {
   /// UsageError for a parameter of no prepared model.
   std::vector<std::shared_ptr<Reducer>> reducers_of(const std::vector<detail::ModelRef>& models) const;
   std::vector<std::shared_ptr<Reducer>> reducers_of(const std::vector<at::Tensor>& parameters) const;
+  /// Makes every backward pass synchronize all parts of its model, and of models that share an optimizer with it.
+  void connect_parts() const;
   /// Makes every optimizer's step synchronize the buffers of the models that it trains.
   void watch_buffers();
   /// Makes every synchronization also compare the parameters of other reducers that no optimizer steps.

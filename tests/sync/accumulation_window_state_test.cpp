@@ -342,6 +342,24 @@ TEST(AccumulationWindowState, RestoresItsState) {
   EXPECT_TRUE(loaded.is(sync::GradientState::consumed));
 }
 
+TEST(AccumulationWindowState, AMeanOfOtherRanksBelongsToTheWindowAlsoAfterALastScope) {
+  AccumulationWindowState state;
+  state.open_scope({.syncs = true});
+  state.begin_pass(std::nullopt);
+  state.begin_sync(std::nullopt);
+  state.end_sync(Weighting::weighted, false, false);
+  state.end_pass(true);
+  state.step();
+  state.on_clear(state.clearing(), false);
+  state.close_scope();
+  state.open_scope({.syncs = false});  // this rank omits its pass
+  state.close_scope();
+  state.begin_sync(std::nullopt);  // synchronize()
+  state.end_sync(Weighting::weighted, false, false);
+  state.open_scope({.syncs = false});
+  EXPECT_EQ(state.clearing(), Clearing::nothing);
+}
+
 TEST(AccumulationWindowState, AnErrorEndsWithClearing) {
   AccumulationWindowState state;
   state.begin_pass(std::nullopt);

@@ -48,7 +48,8 @@ class Generator {
   }
 
   void make_model() {
-    program_.optimizers = chance(70) ? 1 : 2;
+    program_.optimizers = chance(65) ? 1 : chance(75) ? 2 : 3;
+    program_.parts = program_.optimizers > 1 && chance(60);
     const std::vector<std::vector<std::int64_t>> shapes = {{}, {1}, {3}, {17}, {64}, {2, 3}, {5, 7}, {0}, {2, 1, 9}};
     const int count = program_.optimizers + static_cast<int>(below(9));
     for (int i = 0; i < count; ++i) {
@@ -79,6 +80,8 @@ class Generator {
     window.zero_first = window.step_in_scopes && chance(50);
     window.scopes.resize(chance(70) ? usual_length_ : 1 + below(5));
     window.clipping = chance(60) ? Clipping::none : chance(60) ? Clipping::in_place : Clipping::replaced;
+    // A program must not replace gradients of a part that no rank's passes have reached.
+    if (program_.parts && window.clipping == Clipping::replaced) window.clipping = Clipping::in_place;
     window.prepares_clipping = chance(50);
     if (!goes_on && all_step && !window.local && chance(15)) window.fault = make_fault(window);
     make_zeroing(window);
@@ -121,10 +124,11 @@ class Generator {
 
   void make_zeroing(ProgramWindow& window) {
     for (int o = 0; o < program_.optimizers; ++o) {
-      const OptimizerState& state = state_[o];
+      OptimizerState& state = state_[o];
       Zeroing before = Zeroing::never;
       const bool must = state.stale && window.weighted && !window.zero_first;
       if (must || (!state.open && chance(30))) before = chance(70) ? Zeroing::to_none : Zeroing::in_place;
+      if (before != Zeroing::never) state.weight = 0;
       window.zero_before.push_back(before);
       Zeroing after = chance(65) ? Zeroing::to_none : Zeroing::in_place;
       if (window.zero_first) {
@@ -161,6 +165,10 @@ class Generator {
       }
       for (int rank = 0; rank < program_.ranks; ++rank) {
         const bool none = leaves_some_out && !fails && chance(10);
+        if (program_.parts && chance(50)) {
+          reached.assign(program_.optimizers, false);
+          reached[below(program_.optimizers)] = true;
+        }
         pass.uses.push_back(none ? std::vector<Use>() : make_uses(reached, fails));
       }
       if (window.local) pass.uses.assign(program_.ranks, pass.uses[0]);

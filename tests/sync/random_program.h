@@ -100,6 +100,7 @@ struct Program {
   int ranks = 1;
   std::vector<ProgramParameter> parameters;
   int optimizers = 1;
+  bool parts = false;  ///< the optimizers train parts of one model, which ranks may leave out of a pass
   double learning_rate = 0.25;
   SyncPolicy policy = SyncPolicy::every_pass;
   BucketOptions buckets;

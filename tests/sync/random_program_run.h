@@ -41,6 +41,7 @@ class ProgramRun {
   void check_parameters() const;
   void check(const std::string& what, const at::Tensor& actual, const at::Tensor& expected) const;
   void make_reducer(int optimizer);
+  void connect_parts();
 
   const Program& program_;
   Communicator communicator_;

@@ -57,7 +57,7 @@ std::string describe(const Program& program) {
   std::ostringstream text;
   text << "seed " << program.seed << ", " << program.ranks << " ranks, " << name_of(program.policy) << ", buckets of "
        << program.buckets.first_bucket_bytes << " and " << program.buckets.bucket_bytes << " bytes"
-       << (program.exact ? "" : ", rounded") << '\n';
+       << (program.parts ? ", parts" : "") << (program.exact ? "" : ", rounded") << '\n';
   for (std::size_t i = 0; i < program.parameters.size(); ++i) {
     const ProgramParameter& parameter = program.parameters[i];
     text << "p" << i << " " << toString(parameter.dtype) << at::IntArrayRef(parameter.shape)

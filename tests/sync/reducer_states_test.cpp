@@ -51,6 +51,12 @@ void begin_pass(States& states, PassEvent event) {
   states.on(event);
 }
 
+void fail_other_part(States& states, bool synchronizes) {
+  states.window.join_pass();
+  states.window.abort("exception");
+  if (synchronizes) states.on(SyncEvent::abort);
+}
+
 void end_pass_if_open(States& states) {
   if (states.pass != PassState::none) states.on(PassEvent::end);
 }
@@ -61,6 +67,23 @@ const std::map<std::string, std::function<void(States&)>>& events() {
       {"a pass begins that synchronizes", [](States& states) { begin_pass(states, PassEvent::begin_synchronizing); }},
       {"a bucket is ready", open_sync},
       {"all gradients are ready", close_sync},
+      {"a pass over other parts of the model only ends, and synchronizes",
+       [](States& states) {
+         states.window.join_pass();
+         open_sync(states);
+         states.on(PassEvent::join);
+       }},
+      {"the headers of all ranks are here", close_sync},
+      {"the result is here: no rank's pass has reached the parameters",
+       [](States& states) {
+         states.on(SyncEvent::end);
+         states.window.end_unreached_sync();
+         states.on(PassEvent::end);
+       }},
+      {"an exception ends a pass over other parts of the model only, which synchronizes",
+       [](States& states) { fail_other_part(states, true); }},
+      {"an exception ends a pass over other parts of the model only, which does not synchronize",
+       [](States& states) { fail_other_part(states, false); }},
       {"the pass ends",
        [](States& states) {
          states.on(PassEvent::end);
@@ -82,7 +105,7 @@ const std::map<std::string, std::function<void(States&)>>& events() {
        }},
       {"an exception ends the pass",
        [](States& states) {
-         const bool synchronized = states.pass == PassState::synchronizing;
+         const bool synchronized = states.pass != PassState::local;
          states.on(PassEvent::end);
          states.window.abort("exception");
          if (synchronized) states.on(SyncEvent::abort);
@@ -117,8 +140,10 @@ const std::map<std::string, GradientState> window_states{
     {"finished", GradientState::finished}, {"consumed", GradientState::consumed}, {"aborted", GradientState::aborted},
     {"invalid", GradientState::invalid},
 };
-const std::map<std::string, PassState> pass_states{
-    {"none", PassState::none}, {"local", PassState::local}, {"synchronizing", PassState::synchronizing}};
+const std::map<std::string, PassState> pass_states{{"none", PassState::none},
+                                                   {"local", PassState::local},
+                                                   {"synchronizing", PassState::synchronizing},
+                                                   {"joined", PassState::joined}};
 const std::map<std::string, SyncState> sync_states{
     {"idle", SyncState::idle},
     {"refused", SyncState::refused},
@@ -224,6 +249,7 @@ TEST(ReducerStates, EveryRowOfTheTableHolds) {
 TEST(ReducerStates, ExcludedEventsThrow) {
   EXPECT_THROW(next_state(PassState::none, PassEvent::end), std::logic_error);
   EXPECT_THROW(next_state(PassState::local, PassEvent::begin_local), std::logic_error);
+  EXPECT_THROW(next_state(PassState::local, PassEvent::join), std::logic_error);
   EXPECT_THROW(next_state(SyncState::idle, SyncEvent::close), std::logic_error);
   EXPECT_THROW(next_state(SyncState::refused, SyncEvent::close), std::logic_error);
   EXPECT_THROW(next_state(SyncState::open, SyncEvent::open), std::logic_error);

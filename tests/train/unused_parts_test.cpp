@@ -1,5 +1,8 @@
 // accumulate() over models, or parts of one, that only some micro-batches use. 1 to 3 ranks.
+#include <ATen/Functions.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
 #include <torch/optim/sgd.h>
 
 #include <set>
@@ -83,6 +86,80 @@ const RankCase parts("parts_of_a_model", [](const Communicator& communicator) {
 });
 TEST(UnusedParts, APartOfAModelWithItsOwnOptimizerHasTheWeightsOfItsModel) {
   parts.everywhere();
+}
+
+// Loops without scopes: some passes use one layer only, on all ranks or on some.
+const RankCase without_scopes("parts_without_scopes", [](const Communicator& communicator) {
+  for (const SyncPolicy policy : {SyncPolicy::every_pass, SyncPolicy::automatic}) {
+    Accelerator accelerator({.sync_policy = policy, .communicator = communicator});
+    Mlp net, reference;
+    auto [model, first, second] = accelerator.prepare(net, torch::optim::SGD(net->first->parameters(), 0.1),
+                                                      torch::optim::SGD(net->second->parameters(), 0.1));
+    torch::optim::SGD sgd(reference->parameters(), 0.1);
+    const std::int64_t ranks = communicator.size();
+    const auto loss = [](Mlp& trained, std::int64_t pass, std::int64_t rank) {
+      const at::Tensor input = batch_of(pass * 4 + rank).input;
+      const std::int64_t use = pass % 5 < 2 ? (pass + rank) % 3 : pass % 5 - 2;
+      if (use == 0) return trained->forward(input).square().mean();
+      if (use == 1) return trained->first(input).square().mean();
+      return trained->second(at::tanh(trained->first(input)).detach()).square().mean();
+    };
+    const std::int64_t passes_in_step = policy == SyncPolicy::automatic ? 3 : 1;
+    for (std::int64_t pass = 0; pass < 24; ++pass) {
+      for (std::int64_t rank = 0; rank < ranks; ++rank) {
+        (loss(reference, pass, rank) / static_cast<double>(ranks)).backward();
+      }
+      loss(net, pass, communicator.rank()).backward();
+      if (pass % passes_in_step != passes_in_step - 1) continue;
+      sgd.step();
+      sgd.zero_grad();
+      for (Optimizer* optimizer : {&first, &second}) {
+        optimizer->step();
+        optimizer->zero_grad();
+      }
+      ASSERT_TRUE(close(net->parameters(), reference->parameters())) << "pass " << pass;
+    }
+  }
+});
+TEST(UnusedParts, APartMayBeUnusedWithoutScopes) {
+  without_scopes.everywhere();
+}
+
+// A rank that does not use the second layer synchronizes the buffers of the first one in a step, while the other ranks
+// are still in backward().
+const RankCase with_buffers("parts_with_buffers", [](const Communicator& communicator) {
+  for (const bool in_scopes : {true, false}) {
+    Accelerator accelerator({.communicator = communicator});
+    torch::nn::BatchNorm1d body(4);
+    torch::nn::Linear head(4, 2);
+    torch::nn::Sequential net(body, head);
+    auto [model, first, second] = accelerator.prepare(net, torch::optim::SGD(body->parameters(), 0.1),
+                                                      torch::optim::SGD(head->parameters(), 0.1));
+    auto train = [&, first = first, second = second](int pass) mutable {
+      const at::Tensor hidden = body(batch_of(4 * pass + communicator.rank()).input.slice(1, 0, 4));
+      (communicator.rank() == 0 ? head(hidden) : hidden).square().mean().backward();
+      for (Optimizer* optimizer : {&first, &second}) {
+        optimizer->step();
+        optimizer->zero_grad();
+      }
+    };
+    for (int pass = 0; pass < 4; ++pass) {
+      if (in_scopes) {
+        const auto scope = accelerator.accumulate(model);
+        train(pass);
+      } else {
+        train(pass);
+      }
+    }
+    for (const at::Tensor& parameter : net->parameters()) {
+      const at::Tensor sum = parameter.detach().clone();
+      communicator.all_reduce(sum).wait();
+      EXPECT_TRUE(at::allclose(sum, parameter * communicator.size())) << in_scopes;
+    }
+  }
+});
+TEST(UnusedParts, TheLayersOfAnUnusedPartMayHaveBuffers) {
+  with_buffers.everywhere();
 }
 
 // A rank whose passes do not use the second layer steps twice in a scope.

@@ -86,6 +86,12 @@ class Reducer final : public Stateful {
   /// the same number, between the same steps.
   void set_steps(std::int64_t steps);
 
+  // Several optimizers for one model.
+  /// Sets the reducers of all parts of a model, with or without this one. A backward pass that reaches a part also
+  /// synchronizes the parts that it does not reach on this rank, because it may reach them on others. Every rank must
+  /// call it with the same reducers, between backward passes.
+  void set_parts(const std::vector<std::shared_ptr<Reducer>>& parts);
+
   // The comparison of ranks at every synchronization.
   /// Sets whether synchronizations compare the ranks; the initial value is ReducerOptions::check_replicas. Turn it off
   /// while ranks without data take no steps. Every rank must call it between the same steps.

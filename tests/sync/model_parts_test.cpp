@@ -1,0 +1,194 @@
+// Several reducers for the parts of one model, which backward passes of some ranks do not reach. 2 and 3 ranks.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <optional>
+
+#include "support/rank_case.h"
+#include "sync/accumulation_window_state.h"
+#include "sync/sync_header.h"
+#include "sync/toy_model.h"
+#include "tutti/core/error.h"
+
+namespace tutti::test {
+namespace {
+
+using sync::AccumulationWindowState;
+
+/// Two parts of one model; each has a parameter a.
+struct Parts {
+  explicit Parts(const Communicator& communicator, const ReducerOptions& options = {})
+      : first(communicator, options), second(communicator, options) {
+    for (ToyModel* part : {&first, &second}) part->reducer->set_parts({first.reducer, second.reducer});
+  }
+  /// One pass that reaches the parts that have a gradient, the second one first.
+  void pass(std::optional<double> of_first, std::optional<double> of_second, bool explodes_between = false) {
+    at::Tensor loss = at::zeros({}).requires_grad_() * 0;
+    if (of_first) loss = loss + first.a.sum() * *of_first;
+    if (explodes_between) loss = Explosive::apply(loss);
+    if (of_second) loss = loss + second.a.sum() * *of_second;
+    loss.backward();
+  }
+  void finish() {
+    for (ToyModel* part : {&first, &second}) {
+      part->optimizer.step();
+      part->optimizer.zero_grad();
+    }
+  }
+  ToyModel first;
+  ToyModel second;
+};
+
+const CommunicatorOptions soon{.timeout = std::chrono::seconds(20)};
+
+ReducerOptions with_policy(SyncPolicy policy) {
+  return {.policy = policy};
+}
+
+TEST(ModelParts, RanksThatReachDifferentPartsDoNotWaitForEachOther) {
+  for (const int ranks : {2, 3}) {
+    run_thread_ranks(
+        ranks,
+        [](const Communicator& communicator) {
+          Parts parts(communicator, with_policy(SyncPolicy::every_pass));
+          for (int step = 0; step < 4; ++step) {
+            const bool reaches_first = (communicator.rank() + step) % 2 == 0;
+            reaches_first ? parts.pass(6, std::nullopt) : parts.pass(std::nullopt, 6);
+            int reached = 0;
+            for (int rank = 0; rank < communicator.size(); ++rank) reached += (rank + step) % 2 == 0 ? 1 : 0;
+            const float of_first = 6.0F * static_cast<float>(reached) / static_cast<float>(communicator.size());
+            ToyModel::expect_gradient(parts.first.a, of_first);
+            ToyModel::expect_gradient(parts.second.a, 6 - of_first);
+            parts.finish();
+          }
+        },
+        soon);
+  }
+}
+
+TEST(ModelParts, APartThatNoRankReachesIsNotSynchronized) {
+  run_thread_ranks(
+      2,
+      [](const Communicator& communicator) {
+        Parts parts(communicator, with_policy(SyncPolicy::every_pass));
+        for (int step = 0; step < 3; ++step) {
+          parts.pass(2, std::nullopt);
+          EXPECT_FALSE(parts.second.a.grad().defined());
+          parts.first.optimizer.step();
+          parts.pass(std::nullopt, 4);
+          ToyModel::expect_gradient(parts.first.a, 2);
+          ToyModel::expect_gradient(parts.second.a, 4);
+          parts.finish();
+        }
+        EXPECT_EQ(parts.first.reducer->stats().syncs, 3);
+        EXPECT_EQ(parts.second.reducer->stats().syncs, 3);
+      },
+      soon);
+}
+
+// The second part has gradients on rank 0 only. They wait for the third pass, which does not reach the part.
+TEST(ModelParts, TheAutomaticPolicyCountsPassesOverAllParts) {
+  run_thread_ranks(
+      2,
+      [](const Communicator& communicator) {
+        Parts parts(communicator, with_policy(SyncPolicy::automatic));
+        for (int step = 0; step < 6; ++step) {
+          parts.pass(2, communicator.rank() == 0 ? std::optional(4.0) : std::nullopt);
+          parts.pass(std::nullopt, 2);
+          parts.pass(2, std::nullopt);
+          ToyModel::expect_gradient(parts.first.a, 4);
+          ToyModel::expect_gradient(parts.second.a, 4);
+          parts.finish();
+        }
+        EXPECT_LT(parts.second.reducer->stats().syncs, 12);
+        EXPECT_EQ(parts.second.reducer->stats().syncs_in_step, 0);
+        // A shorter window synchronizes in step(), on all ranks.
+        parts.pass(2, communicator.rank() == 0 ? std::optional(4.0) : std::nullopt);
+        for (ToyModel* part : {&parts.first, &parts.second}) part->optimizer.step();
+        ToyModel::expect_gradient(parts.first.a, 2);
+        ToyModel::expect_gradient(parts.second.a, 2);
+      },
+      soon);
+}
+
+TEST(ModelParts, AnExceptionInAPassInvalidatesThePartsThatItHasNotReached) {
+  for (const bool of_accelerator : {true, false}) {
+    run_thread_ranks(
+        2,
+        [of_accelerator](const Communicator& communicator) {
+          Parts parts(communicator, with_policy(SyncPolicy::every_pass));
+          const bool explodes = communicator.rank() == 1;
+          if (explodes) {
+            EXPECT_THROW(parts.pass(2, 4, true), std::runtime_error);
+            for (ToyModel* part : {&parts.first, &parts.second}) {
+              if (of_accelerator) part->reducer->on_backward_error();
+              part->optimizer.zero_grad();
+            }
+          } else {
+            EXPECT_THROW(parts.pass(2, 4), PeerError);
+            for (ToyModel* part : {&parts.first, &parts.second}) part->optimizer.zero_grad();
+          }
+          parts.pass(2, 4);
+          ToyModel::expect_gradient(parts.first.a, 2);
+          ToyModel::expect_gradient(parts.second.a, 4);
+          parts.finish();
+        },
+        soon);
+  }
+}
+
+TEST(ModelParts, APassOverOtherPartsCountsInTheLengthOnly) {
+  AccumulationWindowState state;
+  EXPECT_TRUE(state.join_pass());
+  state.end_joined_pass();
+  EXPECT_TRUE(state.sync_due_at_step());
+  EXPECT_TRUE(state.is_idle());
+  EXPECT_EQ(state.window().length(), 1);
+  AccumulationWindowState loaded;
+  loaded.load_state_dict(state.state_dict());
+  EXPECT_TRUE(loaded.sync_due_at_step());
+  EXPECT_EQ(loaded.window().length(), 1);
+  state.begin_pass(std::nullopt);
+  state.end_pass(false);
+  EXPECT_FALSE(state.may_leave_out_sync());
+  state.begin_sync(std::nullopt);
+  state.end_sync(Weighting::plain, false, false);
+  state.step();
+  EXPECT_EQ(state.window().lengths().last, 2);
+  EXPECT_FALSE(state.sync_due_at_step());
+}
+
+TEST(ModelParts, AJoinedSyncThatNoRankReachedChangesNothing) {
+  AccumulationWindowState state;
+  state.begin_pass(std::nullopt);
+  state.begin_sync(std::nullopt);
+  state.end_sync(Weighting::plain, false, false);
+  state.end_pass(true);
+  state.step();
+  EXPECT_TRUE(state.join_pass());
+  state.begin_sync("weight");
+  state.end_unreached_sync();
+  EXPECT_TRUE(state.is(sync::GradientState::consumed));
+  EXPECT_FALSE(state.began_on_carried_over());
+  EXPECT_FALSE(state.sync_due_at_step());
+  // The weights of earlier scopes, whose passes have reached the part on other ranks, remain.
+  state.open_scope({.syncs = false});
+  state.add_scope_weight();
+  state.close_scope();
+  state.open_scope({.syncs = true});
+  state.begin_sync(std::nullopt);
+  state.end_unreached_sync();
+  EXPECT_EQ(state.window().weight(), 1);
+}
+
+TEST(ModelParts, ASyncIsLeftOutIfThePassReachedThePartOnNoRank) {
+  std::array<sync::SyncHeader, 2> headers{sync::SyncHeader{.passes = 1, .joined = 1}, sync::SyncHeader{.joined = 1}};
+  EXPECT_TRUE(sync::make_sync_plan(headers).unreached);
+  EXPECT_TRUE(sync::make_sync_plan(headers).empty);
+  headers[1].joined = 0;
+  EXPECT_FALSE(sync::make_sync_plan(headers).unreached);
+  EXPECT_FALSE(sync::make_sync_plan(headers).empty);
+}
+
+}  // namespace
+}  // namespace tutti::test
