@@ -37,19 +37,33 @@ bool all_finite(const at::Tensor& tensor) {
 
 }  // namespace
 
+std::vector<WindowLengths> SyncResult::window_lengths() const {
+  std::vector<WindowLengths> lengths;
+  for (const SyncHeader& header : headers) lengths.push_back(header.lengths);
+  return lengths;
+}
+
+std::vector<int> SyncResult::aborted_ranks() const {
+  std::vector<int> ranks;
+  for (std::size_t rank = 0; rank < trailers.size(); ++rank) {
+    if (trailers[rank].aborted) ranks.push_back(static_cast<int>(rank));
+  }
+  return ranks;
+}
+
 GradientSync::GradientSync(const Communicator& communicator, const SyncHeader& header, bool detect_overflow)
     : communicator_(communicator), detect_overflow_(detect_overflow) {
   auto exchange = std::shared_ptr(communicator_.start_small_all_gather(std::as_bytes(std::span(&header, 1))));
   submit([state = state_, exchange] {
     const std::span<const std::byte> all = exchange->wait();
-    state->headers.resize(all.size() / sizeof(SyncHeader));
-    std::memcpy(state->headers.data(), all.data(), all.size());
-    state->plan = make_sync_plan(state->headers);
+    state->result.headers.resize(all.size() / sizeof(SyncHeader));
+    std::memcpy(state->result.headers.data(), all.data(), all.size());
+    state->result.plan = make_sync_plan(state->result.headers);
   });
 }
 
 void GradientSync::start_bucket_all_reduce(at::Tensor bucket, const std::shared_ptr<const WireCodec>& codec) {
-  comm::AllReduceCallbacks callbacks{.scale = [state = state_] { return state->plan.scale; }};
+  comm::AllReduceCallbacks callbacks{.scale = [state = state_] { return state->result.plan.scale; }};
   if (detect_overflow_ && devices::is_accelerator(bucket.device())) {
     device_buckets_.push_back(bucket);
   } else if (detect_overflow_) {
@@ -62,12 +76,12 @@ void GradientSync::start_bucket_all_reduce(at::Tensor bucket, const std::shared_
 
 void GradientSync::start_rows(const at::Tensor& gradient, const at::Tensor& parameter) {
   auto packed = pack_rows(gradient);
-  state_->sparse_bytes += static_cast<std::int64_t>(packed.size()) * (communicator_.size() - 1);
+  state_->result.bytes_sent += static_cast<std::int64_t>(packed.size()) * (communicator_.size() - 1);
   auto gather = std::shared_ptr(communicator_.start_all_gather_v(std::move(packed)));
   submit([state = state_, gather, parameter = parameter.detach(), detect_overflow = detect_overflow_] {
-    const at::Tensor mean = sum_rows(gather->wait(), parameter, state->plan.scale);
+    const at::Tensor mean = sum_rows(gather->wait(), parameter, state->result.plan.scale);
     if (detect_overflow && mean.defined() && !all_finite(mean.values())) state->overflowed = true;
-    state->rows.push_back(mean);
+    state->result.rows.push_back(mean);
   });
 }
 
@@ -83,33 +97,32 @@ void GradientSync::close(const SyncTrailer& trailer, const std::vector<bool>& us
   for (const auto& sum : sums_) works_.push_back(sum->complete());
   submit([state = state_, exchange, parameters = used.size(), count = numbers.size(), block = packed.size()] {
     const std::span<const std::byte> all = exchange->wait();
-    state->used.assign(parameters, false);
-    state->numbers.resize(count);
-    if (count > 0) std::memcpy(state->numbers.data(), all.data() + sizeof(SyncTrailer), count * sizeof(int));
+    state->result.used.assign(parameters, false);
+    state->result.numbers.resize(count);
+    if (count > 0) std::memcpy(state->result.numbers.data(), all.data() + sizeof(SyncTrailer), count * sizeof(int));
     for (std::size_t begin = 0; begin < all.size(); begin += block) {
-      std::memcpy(&state->trailers.emplace_back(), all.data() + begin, sizeof(SyncTrailer));
+      std::memcpy(&state->result.trailers.emplace_back(), all.data() + begin, sizeof(SyncTrailer));
       const auto bits = all.subspan(begin + sizeof(SyncTrailer) + count * sizeof(int));
       for (std::size_t i = 0; i < parameters; ++i) {
-        if ((bits[i / 8] >> (i % 8) & std::byte{1}) != std::byte{0}) state->used[i] = true;
+        if ((bits[i / 8] >> (i % 8) & std::byte{1}) != std::byte{0}) state->result.used[i] = true;
       }
     }
   });
 }
 
-std::int64_t GradientSync::bytes_sent() const {
-  std::int64_t bytes = state_->sparse_bytes;
-  for (const auto& sum : sums_) bytes += sum->bytes_sent();
-  return bytes;
-}
-
-void GradientSync::wait() {
+SyncResult GradientSync::wait() {
   for (const Work& work : works_) work.wait();
   for (const auto& sum : sums_) sum->block_current_stream();
-  overflowed_ = state_->overflowed ? 1 : 0;
-  if (device_buckets_.empty() || state_->overflowed) return;
+  SyncResult result = std::move(state_->result);
+  result.summed = sums_.size();
+  for (const auto& sum : sums_) result.bytes_sent += sum->bytes_sent();
+  result.overflowed = state_->overflowed ? 1 : 0;
+  if (device_buckets_.empty() || state_->overflowed) return result;
   const at::NoGradGuard no_grad;
+  // The device looks for an overflow in all buckets together.
   const LateValue largest(devices::norm_of(device_buckets_, std::numeric_limits<double>::infinity()));
-  overflowed_ = largest.then([](double value) { return std::isfinite(value) ? 0.0 : 1.0; });
+  result.overflowed = largest.then([](double value) { return std::isfinite(value) ? 0.0 : 1.0; });
+  return result;
 }
 
 }  // namespace tutti::sync

@@ -15,12 +15,32 @@
 
 namespace tutti::sync {
 
+/// The result of a synchronization: equal on all ranks, except for the last two members.
+struct SyncResult {
+  SyncPlan plan;
+  std::vector<SyncHeader> headers;
+  std::vector<SyncTrailer> trailers;
+  std::size_t summed = 0;        ///< the number of buckets that were summed
+  std::vector<bool> used;        ///< by parameter with a slot: whether any rank has used it
+  std::vector<at::Tensor> rows;  ///< the means of the gradients of start_rows(); undefined if no rank had a gradient
+  std::vector<int> numbers;      ///< those that rank 0 passed to close()
+  /// 1 if a sum contains infinity or NaN, else 0; 0 unless that is detected. Reading the value waits for the device.
+  LateValue overflowed;
+  std::int64_t bytes_sent = 0;  ///< gradient bytes that this rank has sent to other ranks
+  double seconds_waited = 0;    ///< duration of SyncDriver::wait()
+
+  /// By rank: the lengths of its last windows.
+  std::vector<WindowLengths> window_lengths() const;
+  /// The ranks that have aborted the synchronization.
+  std::vector<int> aborted_ranks() const;
+};
+
 class GradientSync {
  public:
   /// Sends the header. Every rank must start the same synchronizations in the same order.
   GradientSync(const Communicator& communicator, const SyncHeader& header, bool detect_overflow = false);
 
-  /// Blocks until the headers of all ranks have arrived; plan() and headers() are valid from then on.
+  /// Blocks until the headers of all ranks have arrived; plan() is valid from then on.
   void wait_for_headers() { works_.front().wait(); }
   /// Starts the all-reduce of the next bucket.
   void start_bucket_all_reduce(at::Tensor bucket, const std::shared_ptr<const WireCodec>& codec = nullptr);
@@ -35,36 +55,16 @@ class GradientSync {
   void close(const SyncTrailer& trailer, const std::vector<bool>& used, std::span<const int> numbers = {});
   std::size_t buckets_started() const { return sums_.size(); }
 
-  /// Blocks until the synchronization completes. Throws the exceptions of the backend. Must be called once, after
-  /// close().
-  void wait();
+  const SyncPlan& plan() const { return state_->result.plan; }
 
-  // Valid after wait().
-  const SyncPlan& plan() const { return state_->plan; }
-  const std::vector<SyncHeader>& headers() const { return state_->headers; }
-  const std::vector<SyncTrailer>& trailers() const { return state_->trailers; }
-  /// The means of the gradients of start_rows(); undefined if no rank had a gradient.
-  const std::vector<at::Tensor>& rows() const { return state_->rows; }
-  /// Gradient bytes that this rank has sent to other ranks.
-  std::int64_t bytes_sent() const;
-  /// 1 if a sum contains infinity or NaN, else 0; 0 unless `detect_overflow` was set. The device looks for them when
-  /// wait() is called, in all buckets together. Reading the value waits for the device.
-  const LateValue& overflowed() const { return overflowed_; }
-  /// The `numbers` that rank 0 passed to close().
-  const std::vector<int>& numbers_of_rank_0() const { return state_->numbers; }
-  /// For each parameter whether any rank used it.
-  const std::vector<bool>& used_by_any_rank() const { return state_->used; }
+  /// Blocks until the synchronization completes. Throws the exceptions of the backend. Must be called once, after
+  /// close(); no other call may follow.
+  SyncResult wait();
 
  private:
   // Written by the communicator's thread. Tasks in flight keep it alive after this object.
   struct State {
-    std::vector<SyncHeader> headers;
-    SyncPlan plan;
-    std::vector<SyncTrailer> trailers;
-    std::vector<bool> used;
-    std::vector<int> numbers;
-    std::vector<at::Tensor> rows;
-    std::int64_t sparse_bytes = 0;
+    SyncResult result;
     bool overflowed = false;
   };
 
@@ -76,7 +76,6 @@ class GradientSync {
   std::vector<std::shared_ptr<comm::QueuedAllReduce>> sums_;
   std::vector<Work> works_;
   std::vector<at::Tensor> device_buckets_;  // in which wait() looks for an overflow
-  LateValue overflowed_;
 };
 
 }  // namespace tutti::sync

@@ -13,20 +13,6 @@ constexpr int max_syncs_to_learn_order = 20;
 
 }  // namespace
 
-std::vector<WindowLengths> SyncResult::window_lengths() const {
-  std::vector<WindowLengths> lengths;
-  for (const SyncHeader& header : headers) lengths.push_back(header.lengths);
-  return lengths;
-}
-
-std::vector<int> SyncResult::aborted_ranks() const {
-  std::vector<int> ranks;
-  for (std::size_t rank = 0; rank < trailers.size(); ++rank) {
-    if (trailers[rank].aborted) ranks.push_back(static_cast<int>(rank));
-  }
-  return ranks;
-}
-
 SyncDriver::SyncDriver(GradientStore& store, const ReducerOptions& options, const Communicator& communicator)
     : store_(store), options_(options), communicator_(communicator) {
   if (options.buckets.reorder && store.bucket_count() > 1) syncs_left_to_learn_order_ = max_syncs_to_learn_order;
@@ -102,21 +88,12 @@ void SyncDriver::send_trailer(const SyncTrailer& trailer, const std::vector<bool
 
 SyncResult SyncDriver::wait() {
   const auto start = std::chrono::steady_clock::now();
-  sync_->wait();
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (!is_aborted()) last_wait_seconds_ = seconds;
-  const std::unique_ptr<GradientSync> sync = std::move(sync_);
+  SyncResult result = sync_->wait();
+  result.seconds_waited = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (!is_aborted()) last_wait_seconds_ = result.seconds_waited;
+  sync_.reset();
   state_ = next_state(state_, SyncEvent::end);
-  return {.plan = sync->plan(),
-          .headers = sync->headers(),
-          .trailers = sync->trailers(),
-          .summed = sync->buckets_started(),
-          .used = sync->used_by_any_rank(),
-          .rows = sync->rows(),
-          .order = sync->numbers_of_rank_0(),
-          .overflowed = sync->overflowed(),
-          .bytes_sent = sync->bytes_sent(),
-          .seconds_waited = seconds};
+  return result;
 }
 
 void SyncDriver::apply(const SyncResult& result) {
@@ -133,10 +110,10 @@ void SyncDriver::learn_order(const SyncResult& result) {
   if (result.plan.empty || !is_learning_order()) return;
   --syncs_left_to_learn_order_;
   // A synchronization in step() has no order.
-  const bool ordered = std::ranges::any_of(result.order, [](int parameter) { return parameter >= 0; });
+  const bool ordered = std::ranges::any_of(result.numbers, [](int parameter) { return parameter >= 0; });
   if (!ordered || !all_can_rebuild_buckets(result.trailers)) return;
   syncs_left_to_learn_order_ = 0;
-  store_.rebuild_buckets(options_.buckets, result.order);
+  store_.rebuild_buckets(options_.buckets, result.numbers);
 }
 
 }  // namespace tutti::sync

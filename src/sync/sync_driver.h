@@ -19,25 +19,6 @@
 
 namespace tutti::sync {
 
-/// The result of a synchronization: equal on all ranks, except for the last two members.
-struct SyncResult {
-  SyncPlan plan;
-  std::vector<SyncHeader> headers;
-  std::vector<SyncTrailer> trailers;
-  std::size_t summed = 0;        ///< the number of buckets that were summed
-  std::vector<bool> used;        ///< by parameter with a slot: whether any rank has used it
-  std::vector<at::Tensor> rows;  ///< the means of the sparse gradients
-  std::vector<int> order;        ///< parameters in the order of rank 0's gradients, -1 for none; empty if it is known
-  LateValue overflowed;          ///< 1 if a sum contains infinity or NaN, if that is detected
-  std::int64_t bytes_sent = 0;   ///< gradient bytes that this rank has sent
-  double seconds_waited = 0;     ///< duration of wait()
-
-  /// By rank: the lengths of its last windows.
-  std::vector<WindowLengths> window_lengths() const;
-  /// The ranks that have aborted the synchronization.
-  std::vector<int> aborted_ranks() const;
-};
-
 class SyncDriver {
  public:
   /// The arguments must outlive the driver. `communicator` may be another one in each synchronization.
