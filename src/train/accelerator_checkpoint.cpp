@@ -103,6 +103,14 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options, c
   std::vector<std::pair<std::string, StateDict>> own_values;  // of this rank, by part
   std::shared_ptr<checkpoint::Reservation> reserved;          // of an automatic name, on the main process
   const auto texts = checkpoint::on_all_ranks(state_->prepare_communicator, "save_state", [&] {
+    SaveAnswer answer;
+    // First, because ranks communicate to end a pass that is open. An object that cannot be saved on one rank must not
+    // keep that rank from it.
+    for (const auto& known : state_->reducers) {
+      windows.push_back(known.reducer->state_dict());
+      content.step = std::max(content.step, windows.back().get<std::int64_t>("window.steps"));
+      answer.used.push_back(windows.back().get<bool>("consumed") && !state_->local());
+    }
     const State::SavedParts parts = state_->saved_parts();
     content.shared.emplace(identities_part, parts.identities());
     for (const State::SavedParts::Part& part : parts.all) {
@@ -116,13 +124,7 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options, c
     }
     content.per_rank.set("local", state_->local());
     content.per_rank.set("random", random_state());
-    SaveAnswer answer;
     for (const auto& [name, values] : own_values) answer.digests.emplace(name, digest_of(values));
-    for (const auto& known : state_->reducers) {
-      windows.push_back(known.reducer->state_dict());
-      content.step = std::max(content.step, windows.back().get<std::int64_t>("window.steps"));
-      answer.used.push_back(windows.back().get<bool>("consumed") && !state_->local());
-    }
     if (!is_main_process()) return answer.to_text();
     if (!state_->run) state_->run = checkpoint::new_token();
     content.run = *state_->run;

@@ -1,6 +1,7 @@
 // save_state() and load_state(): as processes, because each rank has random numbers of its own.
 #include <ATen/Context.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 #include <torch/utils.h>
@@ -12,6 +13,7 @@
 #include <map>
 
 #include "support/rank_case.h"
+#include "sync/segment.h"
 #include "train/training_run.h"
 #include "tutti/core/error.h"
 #include "tutti/optim/schedules.h"
@@ -354,7 +356,7 @@ TEST(AcceleratorState, RefusesNamesAndPlacesThatCannotBe) {
   EXPECT_THROW(accelerator.load_latest_state(), UsageError);
 }
 
-// The state of one rank cannot be saved: all ranks throw, and no rank waits.
+// The state of one rank cannot be saved: all ranks throw, and no rank waits, also in a pass that is open.
 const RankCase one_rank_cannot_save("one_rank_cannot_save", [](const Communicator& communicator) {
   const TemporaryFolder scratch;
   Accelerator accelerator(
@@ -369,6 +371,11 @@ const RankCase one_rank_cannot_save("one_rank_cannot_save", [](const Communicato
   } else {
     accelerator.register_for_checkpointing("object", counter);
   }
+  // save_state() synchronizes a pass that only nested passes have reached.
+  torch::nn::Linear layer(3, 3);
+  accelerator.prepare(layer, torch::optim::SGD(layer->parameters(), 0.1));
+  const at::Tensor x = at::ones({2, 3}).requires_grad_();
+  torch::autograd::grad({Segment::apply(x, layer).sum()}, {x});
   try {
     accelerator.save_state();
     FAIL() << "saved";
