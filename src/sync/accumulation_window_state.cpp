@@ -126,10 +126,11 @@ void AccumulationWindowState::end_sync(Weighting weighting, bool empty, bool all
   // The last scope was that of the window before, and this rank has had no pass since.
   if (!empty && window_.passes() == 0 && window_.syncs() == 0 && latest_scope_ == LatestScope::last)
     latest_scope_ = LatestScope::none;
-  window_.on_sync();
+  empty ? window_.clear_joined_pending() : window_.on_sync();
   zeros_may_differ_ = false;
   sync_due_ = before_first_sync_ = false;
-  if ((empty || all_over) && is_over()) {
+  // Outside of scopes, the window of scopes without gradients goes on with their weights.
+  if ((empty ? scope_.has_value() : all_over) && is_over()) {
     // The next window has the open scope's weight, but not the one that begin_sync() added for the other ranks.
     window_.restart(false);
     if (std::exchange(weight_added_, false)) add_scope_weight();

@@ -360,6 +360,22 @@ TEST(AccumulationWindowState, AMeanOfOtherRanksBelongsToTheWindowAlsoAfterALastS
   EXPECT_EQ(state.clearing(), Clearing::nothing);
 }
 
+TEST(AccumulationWindowState, ASyncWithoutGradientsOutsideOfScopesKeepsTheWeightsOfScopes) {
+  AccumulationWindowState state;
+  state.begin_pass(std::nullopt);
+  state.begin_sync(std::nullopt);
+  state.end_sync(Weighting::plain, false, false);
+  state.end_pass(true);
+  state.step();
+  state.open_scope({.weight = 3, .syncs = false});
+  state.add_scope_weight();  // a pass over other models
+  state.close_scope();
+  state.begin_sync(std::nullopt);  // synchronize()
+  state.end_sync(Weighting::plain, true, true);
+  EXPECT_EQ(state.window().weight(), 3);
+  EXPECT_EQ(state.window().syncs(), 0);
+}
+
 TEST(AccumulationWindowState, AnErrorEndsWithClearing) {
   AccumulationWindowState state;
   state.begin_pass(std::nullopt);
