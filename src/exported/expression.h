@@ -1,6 +1,7 @@
 #pragma once
 // Arithmetic over symbolic sizes in the two forms that torch.export stores: sympy's, "Add(Mul(Integer(2),
 // Symbol('s0')), Integer(1))", and Python's, "2*s0 + 1 <= L['x'].size()[0]". No I/O.
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -53,6 +54,7 @@ class Expression {
 
   Operation operation_ = Operation::number;
   int height_ = 0;
+  std::size_t size_ = 1;  ///< number of expressions in the tree
   std::int64_t number_ = 0;
   std::string name_{};
   std::vector<Expression> operands_{};

@@ -74,6 +74,7 @@ class Expression::Parser {
   void add_operand(Expression& to, Expression operand) const {
     to.height_ = std::max(to.height_, operand.height_ + 1);
     if (to.height_ > max_depth) fail("too many levels of operators");
+    to.size_ += operand.size_;
     to.operands_.push_back(std::move(operand));
   }
 
@@ -122,8 +123,11 @@ class Expression::Parser {
     if (!op) return left;
     Expression right = sum();
     Expression all = binary(*op, left, right);
-    // Python's chain a <= b < c means a <= b and b < c.
+    // Python's chain a <= b < c means a <= b and b < c. The copies of b are limited by the length of the text, because
+    // a chain in a chain in a chain would have exponentially many.
     while (const auto next = comparison_operator()) {
+      copied_ += right.size_;
+      if (copied_ > text_.size()) fail("too many chains of comparisons inside others");
       Expression third = sum();
       all = joined(Op::logical_and, std::move(all), binary(*next, std::move(right), third));
       right = std::move(third);
@@ -337,6 +341,7 @@ class Expression::Parser {
 
   const std::string& text_;
   std::size_t place_ = 0;
+  std::size_t copied_ = 0;
   int depth_ = 0;
 };
 

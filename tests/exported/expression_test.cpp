@@ -66,6 +66,19 @@ TEST(Expressions, DeepTreesOfFewParenthesesAreRejected) {
   EXPECT_EQ(value(sum), 10'005);
 }
 
+// A chain has its middle operand twice, so the tree of chains in chains is exponentially larger than the text.
+TEST(Expressions, ChainsOfComparisonsInChainsAreRejected) {
+  const auto nested = [](int levels) {
+    std::string text = "s0";
+    for (int level = 0; level < levels; ++level) text = "0<(" + text + ")<9";
+    return text;
+  };
+  EXPECT_EQ(value(nested(1)), 1);
+  EXPECT_EQ(value(nested(2)), 1);
+  EXPECT_THROW(value(nested(16)), CheckpointError);
+  EXPECT_EQ(value("2 <= s0 + 1 <= 9 and 2 <= s0 < 9 == 9"), 1);
+}
+
 TEST(Expressions, OverflowAndDivisionByZeroThrow) {
   constexpr auto most = std::numeric_limits<std::int64_t>::max(), least = std::numeric_limits<std::int64_t>::min();
   EXPECT_THROW(value("s0 + 1", most), UsageError);
