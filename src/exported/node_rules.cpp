@@ -1,7 +1,5 @@
 #include "exported/node_rules.h"
 
-#include <set>
-
 #include "exported/values.h"
 #include "tutti/core/error.h"
 
@@ -42,13 +40,12 @@ std::string operator_name(const std::string& target) {
 std::optional<c10::OperatorHandle> find_operator(const std::string& target) {
   const std::string name = operator_name(target);
   if (name == target) return std::nullopt;
-  // The only operator of ATen that opens files.
-  static const std::set<std::string> refused = {"aten::from_file", "aten::from_file.out"};
-  if (refused.contains(name)) return std::nullopt;
   const auto colons = name.find("::");
   const auto dot = name.find('.', colons);
-  return c10::Dispatcher::singleton().findSchema(
-      {name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1)});
+  const c10::OperatorName wanted(name.substr(0, dot), dot == std::string::npos ? "" : name.substr(dot + 1));
+  // The only operator of ATen that opens files, with all its overloads.
+  if (wanted.name == "aten::from_file") return std::nullopt;
+  return c10::Dispatcher::singleton().findSchema(wanted);
 }
 
 bool is_check_of_the_export(const std::string& target) {

@@ -249,11 +249,14 @@ TEST_F(SmallModel, OneErrorNamesAllMissingOperators) {
   other["target"] = "torch.ops.higher_order.while_loop";
   other["outputs"][0]["as_tensor"]["name"] = "other";
   nodes.push_back(other);
-  auto third = nodes[0];
-  third["target"] = "torch.ops.aten.from_file.default";
-  third["outputs"][0]["as_tensor"]["name"] = "third";
-  nodes.push_back(third);
-  expect_error<UsageError>([&] { load(program); }, {"mine::count", "higher_order::while_loop", "aten::from_file"});
+  for (const std::string overload : {"default", "", "out"}) {
+    auto opens_a_file = nodes[0];
+    opens_a_file["target"] = "torch.ops.aten.from_file." + overload;
+    opens_a_file["outputs"][0]["as_tensor"]["name"] = "file_" + overload;
+    nodes.push_back(opens_a_file);
+  }
+  expect_error<UsageError>([&] { load(program); }, {"mine::count", "higher_order::while_loop", "aten::from_file,",
+                                                    "aten::from_file.,", "aten::from_file.out,"});
 }
 
 TEST_F(SmallModel, ErrorsOfOperatorsNameTheNode) {
