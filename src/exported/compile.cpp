@@ -228,7 +228,7 @@ class Compiler {
       if (step.operands.empty()) throw CheckpointError("cond has no condition");
     } else if (node.target == "torch.ops.higher_order.wrap_with_autocast") {
       wants(Step::Kind::autocast, 4, 1);
-      check_autocast(step.arguments);
+      check_autocast(node, step.arguments);
     } else if (node.target == "torch.ops.higher_order.wrap_with_set_grad_enabled") {
       wants(Step::Kind::grad_mode, 1, 1);
       if (!step.arguments[0].isBool())

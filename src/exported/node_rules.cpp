@@ -73,8 +73,9 @@ ModeRule mode_rule(const Node& node, const std::string& argument, const c10::IVa
   return {.evaluation = false};
 }
 
-void check_autocast(const std::vector<c10::IValue>& arguments) {
-  if (!arguments[0].isString() || !(arguments[1].isNone() || arguments[1].isInt()) || !arguments[2].isBool() ||
+void check_autocast(const Node& node, const std::vector<c10::IValue>& arguments) {
+  const bool has_dtype = node.inputs[1].value.kind == Argument::Kind::scalar_type;
+  if (!arguments[0].isString() || !(arguments[1].isNone() || has_dtype) || !arguments[2].isBool() ||
       !(arguments[3].isNone() || arguments[3].isBool())) {
     throw CheckpointError("the arguments of autocast are not a device, a dtype and two switches");
   }

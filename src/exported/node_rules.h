@@ -34,7 +34,8 @@ struct ModeRule {
 };
 ModeRule mode_rule(const Node& node, const std::string& argument, const c10::IValue& constant);
 
-/// Throws CheckpointError unless `arguments` are autocast's device, dtype, switch and cache switch.
-void check_autocast(const std::vector<c10::IValue>& arguments);
+/// Throws CheckpointError unless `arguments`, the constants with which the inputs of `node` begin, are autocast's
+/// device, dtype, switch and cache switch.
+void check_autocast(const Node& node, const std::vector<c10::IValue>& arguments);
 
 }  // namespace tutti::exported

@@ -18,7 +18,7 @@ namespace {
 using Kind = Argument::Kind;
 
 [[noreturn]] void reject(const c10::Argument& wanted) {
-  throw CheckpointError("argument '" + wanted.name() + "' is not of type " + wanted.type()->annotation_str());
+  throw CheckpointError("argument '" + wanted.name() + "' is not of type " + wanted.real_type()->annotation_str());
 }
 
 // Returns the type without Optional.
@@ -54,6 +54,21 @@ std::optional<c10::IValue> constant_of(const Argument& given) {
       return memory_format_of(given.integer);
     case Kind::device:
       return device_of(given.device);
+    default:
+      return std::nullopt;
+  }
+}
+
+// Returns the only kind that an argument with the schema's type `type` may have, if that is an enumeration. Arguments
+// have such a type as integers, and LibTorch does not check their values.
+std::optional<Kind> enumeration_of(const c10::TypePtr& type) {
+  switch (type->kind()) {
+    case c10::TypeKind::ScalarTypeType:
+      return Kind::scalar_type;
+    case c10::TypeKind::LayoutType:
+      return Kind::layout;
+    case c10::TypeKind::MemoryFormatType:
+      return Kind::memory_format;
     default:
       return std::nullopt;
   }
@@ -281,6 +296,7 @@ Compiled compile_argument(const Argument& given, const c10::Argument& wanted, co
     if (type->kind() == c10::TypeKind::TensorType) return {.constant = at::Tensor()};
     reject(wanted);
   }
+  if (given.kind != enumeration_of(plain_type(wanted.real_type())).value_or(given.kind)) reject(wanted);
   if (const auto list = type->cast<c10::ListType>()) {
     const c10::TypePtr element = list->getElementType();
     if (given.kind == Kind::list) return compile_list(given, wanted, element, find);

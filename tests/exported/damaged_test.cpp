@@ -181,6 +181,29 @@ TEST_F(Damaged, InconsistentGraphsAreRejected) {
       "different numbers");
 }
 
+// LibTorch does not check the number of a dtype, a layout or a memory format.
+TEST_F(Damaged, IntegersInPlaceOfADtypeAreRejected) {
+  const auto reject_node = [this](const std::string& node, const std::string& part) {
+    reject_program([&](Json& program) { graph_of(program)["nodes"].push_back(Json::parse(node)); }, part);
+  };
+  const auto made_with = [](const std::string& argument) {
+    return R"({"target": "torch.ops.aten.ones_like.default", "metadata": {}, "outputs": [{"as_tensor": {"name": "z"}}],
+      "inputs": [{"name": "self", "arg": {"as_tensor": {"name": "x"}}}, )" +
+           argument + "]}";
+  };
+  for (const std::string name : {"dtype", "layout", "memory_format"}) {
+    const std::string message = "argument '" + name + "' is not of type ";
+    reject_node(made_with(R"({"name": ")" + name + R"(", "arg": {"as_int": 1000}})"), message);
+    reject_node(made_with(R"({"name": ")" + name + R"(", "arg": {"as_sym_int": {"as_name": "seen"}}})"), message);
+  }
+  reject_node(R"({"target": "torch.ops.higher_order.wrap_with_autocast", "metadata": {}, "outputs": [],
+    "inputs": [{"name": "", "arg": {"as_string": "cpu"}}, {"name": "", "arg": {"as_int": 1000}},
+      {"name": "", "arg": {"as_bool": true}}, {"name": "", "arg": {"as_none": true}},
+      {"name": "", "arg": {"as_graph": {"name": "inner", "graph": {"inputs": [], "outputs": [], "nodes": [],
+        "tensor_values": {}, "sym_int_values": {}}}}}]})",
+              "the arguments of autocast are not a device, a dtype and two switches");
+}
+
 TEST_F(Damaged, WeightsOutsideTheirRecordAreRejected) {
   const auto meta = [](const char* field, const Json& value) {
     return [field = std::string(field), value](Json& weight) { weight["tensor_meta"][field] = value; };
