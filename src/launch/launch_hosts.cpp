@@ -116,7 +116,7 @@ class HostJob {
     err_.append(describe(result, failure) + (restarts ? describe_restart() : ""));
     if (restarts) return std::nullopt;
     if (failure.first != nullptr) return failure.first->exit_status()->exit_code();
-    return result.interrupted_by ? 128 + *result.interrupted_by : 0;
+    return processes_.size() == hosts_.size() ? 0 : 128 + result.interrupted_by.value_or(SIGTERM);
   }
 
   void start(std::size_t node) {
