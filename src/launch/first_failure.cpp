@@ -51,7 +51,7 @@ void take_range(std::string_view& text, std::vector<int>& numbers) {
   if (!text.starts_with(to) || numbers.back() < 0) return;
   int last = 0;
   const auto [end, error] = std::from_chars(text.data() + to.size(), text.data() + text.size(), last);
-  if (error != std::errc{} || last - numbers.back() > longest) return;
+  if (error != std::errc{} || last < numbers.back() || last > longest) return;
   for (int number = numbers.back() + 1; number <= last; ++number) numbers.push_back(number);
   text.remove_prefix(static_cast<std::size_t>(end - text.data()));
 }
@@ -75,6 +75,15 @@ bool comes_before_reason(std::string_view text) {
   const bool is_search = text.find("find_executable_batch_size with ") != std::string_view::npos;
   const bool is_connecting = text.find("Connecting over ") != std::string_view::npos;
   return text.empty() || text.ends_with("what():  ") || ((is_search || is_connecting) && text.ends_with(": "));
+}
+
+/// Removes what the launcher of a host prints before the line of a rank: "[rank 3] ", or "    " in its report.
+std::string_view without_prefix(std::string_view line) {
+  constexpr std::string_view indent = "    ";
+  if (line.starts_with(indent)) line.remove_prefix(indent.size());
+  const auto bracket = line.find("] ");
+  const bool names_ranks = line.starts_with("[rank ") || line.starts_with("[ranks ");
+  return names_ranks && bracket != std::string_view::npos ? line.substr(bracket + 2) : line;
 }
 
 class Search {
@@ -136,6 +145,7 @@ class Search {
 
 NamedFailure named_failure_in(std::string_view line) {
   NamedFailure named;
+  line = without_prefix(line);
   for (auto at = line.find("rank"); at != std::string_view::npos; at = line.find("rank", at + 1)) {
     std::string_view rest = line.substr(at + 4);
     if (rest.starts_with('s')) rest.remove_prefix(1);

@@ -43,11 +43,15 @@ TEST(FindNamedFailure, ReadsTheRanksThatErrorsOfCallsName) {
 }
 
 TEST(FindNamedFailure, ReadsOtherErrorsThatNameRanks) {
-  for (const auto* line : {"barrier (operation 3): no answer from rank 2 (timed out)",
-                           "all_reduce: rank 2, which runs the coordinator, exited",
-                           "rank 2: cannot write model.safetensors: No space left on device",
-                           "recv from rank 0: rank 2 exited or disconnected", "rank 2 did not join within 5 min",
-                           "barrier: the other ranks timed out waiting for this rank (2) after 2 s"}) {
+  for (const auto* line :
+       {"barrier (operation 3): no answer from rank 2 (timed out)",
+        "all_reduce: rank 2, which runs the coordinator, exited",
+        "rank 2: cannot write model.safetensors: No space left on device",
+        "recv from rank 0: rank 2 exited or disconnected", "rank 2 did not join within 5 min",
+        "barrier: the other ranks timed out waiting for this rank (2) after 2 s",
+        // As the launcher of a host prints them.
+        "[rank 1] rank 2: cannot write model.safetensors", "    rank 2: cannot write model.safetensors",
+        "    [ranks 0-1] rank 2: cannot write model.safetensors"}) {
     EXPECT_EQ(named_failure_in(line).ranks, Ranks{2}) << line;
   }
 }
@@ -55,7 +59,8 @@ TEST(FindNamedFailure, ReadsOtherErrorsThatNameRanks) {
 TEST(FindNamedFailure, OtherLinesNameNoRank) {
   for (const auto* line : {"", "rank", "ranks 0, 1", "[rank 1] cannot read part_7.bin", "rank 0 has float [2, 3]",
                            "called on some ranks only: rank 0 waits in barrier, which rank 1 has not called",
-                           "tutti: rank 1 failed first: exit code 3", "frank 3 exited"}) {
+                           "tutti: rank 1 failed first: exit code 3", "frank 3 exited", "[info] rank 1: epoch 3",
+                           "ranks 2147483640 to 2147483647 exited", "ranks 5 to -2147483648 exited"}) {
     EXPECT_EQ(named_failure_in(line).ranks, Ranks{}) << line;
   }
 }
