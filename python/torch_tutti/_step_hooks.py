@@ -13,6 +13,7 @@ from torch.optim import optimizer as torch_optimizer
 _models = weakref.WeakSet()
 _generation = 0  # changes with _models
 _of_optimizers = weakref.WeakKeyDictionary()
+_inner = weakref.WeakSet()  # optimizers whose steps are part of those of another one
 _installed = False
 
 
@@ -32,6 +33,8 @@ def _models_with(parameters):
 
 
 def _models_of(optimizer):
+    if optimizer in _inner:
+        return []
     groups = optimizer.param_groups
     # The parameters are part of the key, because a replaced parameter may belong to another model.
     key = (_generation, tuple(id(parameter) for group in groups for parameter in group["params"]))
@@ -44,6 +47,10 @@ def _models_of(optimizer):
 
 
 def _before_step(optimizer, arguments, keywords):
+    # ZeroRedundancyOptimizer has the optimizer of this rank's shard, which may have no parameter of a model.
+    shard = getattr(optimizer, "optim", None)
+    if isinstance(shard, torch.optim.Optimizer):
+        _inner.add(shard)
     for model in _models_of(optimizer):
         model._before_step()
 

@@ -459,6 +459,31 @@ def several_models_and_optimizers():
 
 
 @case
+def a_step_of_an_optimizer_in_shards_is_one_step():
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    class WithTable(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net()
+            # Larger than the net, so it is the whole shard of rank 0.
+            self.table = torch.nn.Embedding(1000, 8).requires_grad_(False)
+
+        def forward(self, data):
+            return self.net(data)
+
+    def sgd(parameters):
+        return torch.optim.SGD(parameters, lr=0.1)
+
+    def in_shards(parameters):
+        return ZeroRedundancyOptimizer(parameters, torch.optim.SGD, lr=0.1)
+
+    model = trained_together(in_shards, 4, lambda step: 2, model=WithTable())
+    expect_close(model, trained_alone(sgd, 4, lambda step: 2, model=WithTable()))
+    assert model.reducer.steps() == 4, model.reducer.steps()
+
+
+@case
 def what_cannot_be_done_is_refused():
     make = torch_tutti.DistributedDataParallel
     usage = torch_tutti.UsageError
