@@ -49,6 +49,8 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
 
     check_replicas=False turns off the comparison of a sampled hash of the parameters at each synchronization, for ranks
     on machines of different kinds, whose parameters may differ in their last bits.
+
+    Every rank must copy (copy.deepcopy) or unpickle the model together. To copy it on one rank, copy model.module.
     """
 
     def __init__(

@@ -55,7 +55,8 @@ struct LaunchOptions {
 ///
 /// With max_restarts, each attempt has its own coordinator, and TORCHELASTIC_RESTART_COUNT counts the attempts. The
 /// last one determines the result. Ranks of a later attempt wait until those of the earlier one have ended, on all
-/// nodes. These signals, and exit codes 126 and 127 (a program that cannot be run) are not followed by a restart.
+/// nodes, if they connect through tutti: the store of torch.distributed does not distinguish attempts. These signals,
+/// and exit codes 126 and 127 (a program that cannot be run) are not followed by a restart.
 ///
 /// Throws UsageError for invalid options: no ranks, no such program, a port in use.
 int launch(const LaunchOptions& options);
