@@ -72,7 +72,11 @@ void bind_reducer(py::module_& module) {
       .def("trigger_sync_in_backward", &Reducer::trigger_sync_in_backward, without_lock())
       // Accelerate's trigger_sync_in_backward() calls this method of PyTorch's reducer.
       .def(
-          "prepare_for_backward", [](Reducer& reducer, const py::object&) { reducer.trigger_sync_in_backward(); },
+          "prepare_for_backward",
+          [](Reducer& reducer, const py::object&) {
+            const py::gil_scoped_release unlocked;
+            reducer.trigger_sync_in_backward();
+          },
           py::arg("outputs") = py::none())
       .def("synchronize", &Reducer::synchronize, without_lock())
       .def("prepare_step", &Reducer::prepare_step, without_lock())
