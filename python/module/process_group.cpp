@@ -47,8 +47,6 @@ void replicate_model_of_python(const std::vector<at::Tensor>& parameters, const 
 void bind_process_group(py::module_& module) {
   // The destructor communicates with other ranks.
   py::class_<Communicator>(module, "Communicator", py::release_gil_before_calling_cpp_dtor())
-      .def_property_readonly("rank", &Communicator::rank)
-      .def_property_readonly("size", &Communicator::size)
       .def_property_readonly("backend_name", &Communicator::backend_name);
   module.def("create_backend", &create_backend, py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"),
              py::arg("backend"), py::arg("enable_reconfigure"), without_lock());

@@ -83,7 +83,6 @@ void bind_reducer(py::module_& module) {
       .def("on_optimizer_step", &Reducer::on_optimizer_step, without_lock())
       .def("clear", &Reducer::clear, py::arg("set_to_none") = true, without_lock())
       .def("set_check_replicas", &Reducer::set_check_replicas, without_lock())
-      .def("is_idle", &Reducer::is_idle, without_lock())
       .def("steps", &Reducer::steps, without_lock())
       .def(
           "syncs", [](const Reducer& reducer) { return reducer.stats().syncs; }, without_lock())

@@ -186,11 +186,6 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
                 communicator=self._communicator,
             )
 
-    def _replicate(self, tensors):
-        if tensors:
-            with torch.no_grad():
-                _C.replicate([tensor.detach() for tensor in tensors], self._communicator)
-
     # A step.
 
     def forward(self, *inputs, **keywords):
@@ -206,7 +201,10 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         # The number of synchronizations is equal on all ranks, so all ranks take the same branch.
         syncs = self.reducer.syncs()
         if syncs != self._buffers_of_sync:
-            self._replicate(self._buffers_to_sync())
+            buffers = [tensor.detach() for tensor in self._buffers_to_sync()]
+            if buffers:
+                with torch.no_grad():
+                    _C.replicate(buffers, self._communicator)
             self._buffers_of_sync = syncs
 
     def _before_step(self):
