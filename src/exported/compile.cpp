@@ -22,7 +22,8 @@ class Compiler {
       : graph_(graph), report_(report), origins_(std::move(origins)) {}
 
   std::shared_ptr<const Plan> run() {
-    for (const Argument& input : graph_.inputs) add_input(input);
+    // A fixed input has a slot without a name.
+    for (const Argument& input : graph_.inputs) new_slot(input.kind == Kind::name ? input : Argument{});
     plan_.inputs = plan_.slots;
     for (std::size_t i = 0; i < graph_.nodes.size(); ++i) {
       const Node& node = graph_.nodes[i];
@@ -49,9 +50,6 @@ class Compiler {
     }
     return slot;
   }
-
-  // A fixed input has a slot without a name.
-  void add_input(const Argument& input) { new_slot(input.kind == Kind::name ? input : Argument{}); }
 
   std::int32_t find(const Argument& name) const {
     const auto found = slots_.find(name.text);

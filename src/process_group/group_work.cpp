@@ -10,10 +10,6 @@
 namespace tutti::process_group {
 namespace {
 
-std::string title_of(const Parts& parts) {
-  return std::string("tutti:") + parts.what;
-}
-
 /// The device of the first tensor that is on one.
 std::optional<c10::Device> device_of(const std::vector<at::Tensor>& tensors) {
   for (const at::Tensor& tensor : tensors) {
@@ -36,7 +32,7 @@ c10::intrusive_ptr<GroupWork> GroupWork::start(int rank, std::uint64_t number, s
 
 GroupWork::GroupWork(int rank, std::uint64_t number, std::chrono::milliseconds timeout,
                      const std::vector<at::Tensor>& inputs, Parts parts)
-    : c10d::Work(rank, parts.type, title_of(parts).c_str(), inputs),
+    : c10d::Work(rank, parts.type, ("tutti:" + std::string(parts.what)).c_str(), inputs),
       parts_(std::move(parts)),
       last_step_(parts_.on_completed ? std::make_shared<comm::WorkState>() : nullptr),
       number_(number),
