@@ -4,6 +4,7 @@
 #include <system_error>
 #include <utility>
 
+#include "comm/backend/operation.h"
 #include "core/describe.h"
 #include "core/hash.h"
 #include "process_group/generation.h"
@@ -90,7 +91,7 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::reconfigure(const c10d::Reconfigur
   const auto number = options.uuid;
   const std::string title = "reconfigure to generation " + std::to_string(number) + ": ";
   auto connecting = process_group::communicator_options(*options_);
-  connecting.connect_timeout = options.timeout.value_or(connecting.connect_timeout);
+  connecting.connect_timeout = std::min(options.timeout.value_or(connecting.connect_timeout), comm::longest_timeout);
   if (connecting.connect_timeout <= milliseconds::zero()) throw UsageError(title + "the timeout must be positive.");
   const auto own = std::ranges::find(handles, get_reconfigure_handle());
   if (own == handles.end()) {

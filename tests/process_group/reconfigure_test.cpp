@@ -179,6 +179,14 @@ TEST(Reconfigure, RefusesWrongArguments) {
   });
 }
 
+TEST(Reconfigure, TakesTheLongestTimeout) {
+  const OutOfBand out_of_band;
+  run_groups(3, [&](ProcessGroupTutti& group) {
+    group.reconfigure(options_of(1, out_of_band.exchange(group), milliseconds::max()))->wait();
+    EXPECT_EQ(sum_over(group), 6.0);
+  });
+}
+
 /// Every rank of a group of 3 passes what `arguments` returns. Returns the messages of the Ts that they throw.
 template <typename T>
 Handles refused(const std::function<c10d::ReconfigureOptions(int rank, const Handles&)>& arguments) {
