@@ -4,6 +4,7 @@
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/StreamGuard.h>
@@ -93,12 +94,20 @@ void copy_to_device(at::Tensor replica, const at::Tensor& original, at::Device d
   replica.set_data(original.detach().to(device, original.scalar_type(), /*non_blocking=*/true, /*copy=*/true));
 }
 
-/// Copies only if the values differ: an earlier forward may still need the buffer for its backward.
-void copy_buffer(at::Tensor replica, const at::Tensor& original) {
+/// Grows with each write to `buffer` that autograd tracks.
+std::uint64_t version_of(const at::Tensor& buffer) {
+  return buffer.is_inference() ? 0 : buffer._version();
+}
+
+/// Copies only if the values differ: an earlier forward may still need the buffer for its backward. Autograd checks
+/// that if the copy is `tracked`.
+void copy_buffer(at::Tensor replica, const at::Tensor& original, bool tracked) {
   if (replica.sizes() != original.sizes() || replica.scalar_type() != original.scalar_type() ||
       replica.device() != original.device()) {
     replica.set_data(original.detach().clone());
   } else if (!replica.equal(original)) {
+    std::optional<at::AutoDispatchBelowADInplaceOrView> untracked;
+    if (!tracked) untracked.emplace();
     replica.copy_(original);
   }
 }
@@ -220,6 +229,8 @@ void ReplicaGroup::refresh(int count) {
       add_accelerator(place);
     }
     auto copied_buffers = copy.buffers();
+    auto& versions = replicas_[static_cast<std::size_t>(index)].buffer_versions;
+    versions.resize(buffers.size());
     for (std::size_t i = 0; i < buffers.size(); ++i) {
       const at::Device place = device(index).value_or(buffers[i].device());
       if (index == 0) {
@@ -227,7 +238,10 @@ void ReplicaGroup::refresh(int count) {
       } else if (devices::is_accelerator(place)) {
         copy_to_device(copied_buffers[i], buffers[i], place);
       } else {
-        copy_buffer(copied_buffers[i], buffers[i]);
+        // Autograd does not track what batch norm writes, because its backward does not need the previous statistics.
+        const auto versions_now = [&] { return version_of(copied_buffers[i]) + version_of(buffers[i]); };
+        copy_buffer(copied_buffers[i], buffers[i], versions_now() != versions[i]);
+        versions[i] = versions_now();
       }
       add_accelerator(place);
     }

@@ -5,6 +5,7 @@
 #include <torch/nn/module.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -54,6 +55,7 @@ class ReplicaGroup {
   struct Replica {
     std::shared_ptr<torch::nn::Module> module;
     std::unique_ptr<comm::Worker> worker;
+    std::vector<std::uint64_t> buffer_versions{};  ///< of each buffer and the module's, after the last refresh()
   };
 
   void add_accelerator(at::Device device);

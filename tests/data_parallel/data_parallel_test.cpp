@@ -12,8 +12,6 @@
 #include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 #include <torch/nn/cloneable.h>
-#include <torch/nn/modules/batchnorm.h>
-#include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
@@ -194,32 +192,6 @@ TEST(DataParallel, TiedParametersCountOnce) {
   alone(inputs_of(4)).sum().backward();
   DataParallel(net, {.replicas = 2})(inputs_of(4)).sum().backward();
   EXPECT_TRUE(close({net->weight.grad()}, {alone->weight.grad()}));
-}
-
-TEST(DataParallel, BatchNormKeepsTheFirstPiecesStatistics) {
-  const auto make = [] {
-    torch::nn::Sequential net(torch::nn::Linear(6, 4), torch::nn::BatchNorm1d(4));
-    test::fill(*net, 5);
-    return net;
-  };
-  auto alone = make();
-  auto net = make();
-  const auto x = inputs_of(8);
-  DataParallel<torch::nn::SequentialImpl> parallel(net.ptr(), {.replicas = 2});
-  const auto call = [](torch::nn::SequentialImpl& replica, const at::Tensor& piece) { return replica.forward(piece); };
-  for (int step = 0; step < 3; ++step) {
-    alone->forward(x.narrow(0, 0, 4));
-    parallel.apply(call, x);
-  }
-  const auto buffers = net->named_buffers();
-  EXPECT_TRUE(buffers["1.running_mean"].equal(alone->named_buffers()["1.running_mean"]));
-  EXPECT_TRUE(buffers["1.running_var"].equal(alone->named_buffers()["1.running_var"]));
-  EXPECT_EQ(buffers["1.num_batches_tracked"].item<int>(), 3);
-  // In evaluation all replicas use the module's statistics.
-  net->eval();
-  alone->eval();
-  EXPECT_TRUE(close({parallel.apply(call, x)}, {alone->forward(x)}));
-  EXPECT_EQ(buffers["1.num_batches_tracked"].item<int>(), 3);
 }
 
 TEST(DataParallel, ThreadsInheritGradModeAndAutocast) {
