@@ -206,6 +206,8 @@ ReplicaGroup::ReplicaGroup(std::shared_ptr<torch::nn::Module> module, const Make
   const KeepGenerator keep;
   for (int i = 0; i < replicas; ++i) {
     replicas_.push_back({make_replica(*module_, make), std::make_unique<comm::Worker>()});
+    // Starts the thread here, because run() could not end the tasks of other threads if this failed.
+    replicas_.back().worker->submit([] {});
   }
 }
 
