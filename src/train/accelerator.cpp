@@ -159,7 +159,8 @@ AccumulateScope Accelerator::begin_accumulate(const std::vector<detail::ModelRef
   const ScopeCounter::Rule rule = state_->scope_rule();
   std::vector<AccumulateScope::Member> members;
   for (const auto& reducer : state_->reducers_of(models)) {
-    if (reducer->parameters().empty()) continue;  // frozen parameters have no gradients
+    // Frozen parameters have no gradients. An optimizer steps at the end of windows, also with frozen parameters only.
+    if (reducer->parameters().empty() && !state_->has_optimizer(reducer)) continue;
     // Also on a rank whose scope runs no backward pass: all ranks must send the same scale in the sync header.
     if (state_->scaler) reducer->set_loss_scale(state_->scaler->scale());
     const ScopeCounter& counter = state_->scopes[reducer.get()];

@@ -50,13 +50,17 @@ void Accelerator::State::add(const PreparedReducer& prepared, const std::vector<
   }
 }
 
+bool Accelerator::State::has_optimizer(const std::shared_ptr<Reducer>& reducer) const {
+  return std::ranges::find(reducers, reducer, &PreparedReducer::reducer)->has_optimizer;
+}
+
 void Accelerator::State::release(const std::vector<NamedParameter>& parameters,
                                  const std::vector<std::shared_ptr<Reducer>>& also) {
   std::vector<std::shared_ptr<Reducer>> released = also;
   for (const NamedParameter& parameter : parameters) {
     const auto held = reducer_of.find(parameter.tensor.unsafeGetTensorImpl());
     if (held == reducer_of.end() || std::ranges::find(released, held->second) != released.end()) continue;
-    if (std::ranges::find(reducers, held->second, &PreparedReducer::reducer)->has_optimizer) {
+    if (has_optimizer(held->second)) {
       throw UsageError("prepare(): parameter '" + parameter.name + "' of " +
                        model_of(parameter.tensor.unsafeGetTensorImpl()) +
                        " belongs to another prepared optimizer already: to replace that optimizer, call "
@@ -202,8 +206,7 @@ void Accelerator::State::compare_parameters_without_optimizer() {
       for (const NamedParameter& parameter : model.parameters) {
         const auto held = reducer_of.find(parameter.tensor.unsafeGetTensorImpl());
         if (held == reducer_of.end() || held->second == one.reducer || held->second->local()) continue;
-        const auto holder = std::ranges::find(reducers, held->second, &PreparedReducer::reducer);
-        if (!holder->has_optimizer) unstepped.push_back(parameter);
+        if (!has_optimizer(held->second)) unstepped.push_back(parameter);
       }
     }
     one.reducer->compare_also(std::move(unstepped));

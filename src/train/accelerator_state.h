@@ -72,6 +72,8 @@ struct Accelerator::State {
   std::vector<NamedParameter> trained_by(const torch::optim::Optimizer& optimizer) const;
 
   void add(const PreparedReducer& prepared, const std::vector<NamedParameter>& parameters);
+  /// True if an optimizer steps the parameters of `reducer`, one of `reducers`.
+  bool has_optimizer(const std::shared_ptr<Reducer>& reducer) const;
   /// Removes `also`, and the reducers without an optimizer that own any of `parameters`. Throws UsageError and changes
   /// nothing if another optimizer trains one of them.
   void release(const std::vector<NamedParameter>& parameters, const std::vector<std::shared_ptr<Reducer>>& also);
