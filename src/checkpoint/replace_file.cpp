@@ -38,6 +38,12 @@ FileReplacement::~FileReplacement() {
   remove_if_there(partial_);
 }
 
+void FileReplacement::remove_earlier() {
+  if (partial_.empty()) return;
+  remove_folder(target_);
+  sync_folder(target_.parent_path());
+}
+
 void FileReplacement::commit() {
   if (partial_.empty()) return;
   rename_and_sync(partial_, target_);

@@ -17,6 +17,8 @@ class FileReplacement {
   FileReplacement(const FileReplacement&) = delete;
   FileReplacement& operator=(const FileReplacement&) = delete;
 
+  /// Removes the file that commit() would replace, and syncs the folder.
+  void remove_earlier();
   /// Gives the file its name, and syncs the folder.
   void commit();
 

@@ -128,10 +128,7 @@ void save_sharded(const std::filesystem::path& path, const Safetensors& content,
     written.insert(index_of(path).filename());
     // An earlier index could refer to shards of both saves if the process is killed between the renames. Without an
     // index, load_model() throws.
-    if (name_exists(shard_of(path, 1, parts.size()))) {
-      remove_folder(index_of(path));
-      sync_folder(normalized(path).parent_path());
-    }
+    if (name_exists(shard_of(path, 1, parts.size()))) files.back().remove_earlier();
     for (FileReplacement& file : files) file.commit();
   }
   remove_others(path, written);

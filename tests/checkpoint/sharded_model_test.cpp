@@ -141,6 +141,18 @@ TEST_F(ShardedModel, ALinkStaysALink) {
   expect_loaded(*model_, path_);
 }
 
+// Hugging Face's cache has links as names.
+TEST_F(ShardedModel, ALinkedIndexStaysALink) {
+  const auto index = folder_.path() / index_name;
+  save_model(*model_, path_, {.max_shard_bytes = 70});
+  std::filesystem::rename(index, folder_.path() / "blob");
+  std::filesystem::create_symlink("blob", index);
+  fill(*model_, 3);
+  save_model(*model_, path_, {.max_shard_bytes = 70});
+  EXPECT_TRUE(std::filesystem::is_symlink(index));
+  expect_loaded(*model_, path_);
+}
+
 TEST_F(ShardedModel, WhatIsNoRegularFileIsWrittenInPlace) {
   const auto device = folder_.path() / "device";
   std::filesystem::create_symlink("/dev/null", device);
