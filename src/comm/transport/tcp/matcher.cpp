@@ -152,7 +152,7 @@ void Matcher::on_withdraw(const FrameHeader& header, int from, Effects& effects)
   std::shared_ptr<UnexpectedMessage> withdrawn;
   if (const auto found = pulled_.find({from, header.id}); found != pulled_.end()) {
     if (auto receive = std::move(found->second.receiver()))
-      effects.complete(std::move(receive), {.kind = Outcome::Kind::withdrawn});
+      effects.complete(std::move(receive), {.kind = Outcome::Kind::withdrawn, .source = from});
     withdrawn = std::move(found->second.unexpected);
     pulled_.erase(found);
     if (!withdrawn) return;
@@ -187,7 +187,7 @@ void Matcher::on_body(Body& body, int from, Effects& effects) {
 void Matcher::on_disconnect(int from, Body& body, Outcome::Kind reason, Effects& effects) {
   disconnected_.emplace(from, reason);
   const auto fail = [&](MessagePtr receive) {
-    if (receive) effects.complete(std::move(receive), {.kind = reason});
+    if (receive) effects.complete(std::move(receive), {.kind = reason, .source = from});
   };
   fail(std::move(body.destination.receiver()));
   for (auto& [id, channel] : channels_) {

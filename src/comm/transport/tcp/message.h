@@ -34,7 +34,7 @@ struct Outcome {
     not_sent,           ///< the endpoint was destroyed before
   };
   Kind kind = Kind::completed;
-  int source = any_source;       ///< rank in the job; of a receive that has completed
+  int source = any_source;       ///< rank in the job: the sender of the message that a receive has matched
   std::uint64_t bytes = 0;       ///< of the peer's message, for `mismatch`
   std::exception_ptr failure{};  ///< for `closed`, where it may be null, and for `peer_failed`
 };

@@ -27,10 +27,11 @@ void Request::complete(const Outcome& outcome) {
 }
 
 std::exception_ptr Request::failure_of(const Outcome& outcome) const {
-  const bool from_any = peer == any_source;
-  const std::string name = from_any ? "every other rank" : "rank " + std::to_string(rank);
+  const int failed = peer == any_source ? outcome.source : rank;
+  const bool from_any = failed == any_source;
+  const std::string name = from_any ? "every other rank" : "rank " + std::to_string(failed);
   std::vector<int> peers;
-  if (!from_any) peers.push_back(peer);
+  if (!from_any) peers.push_back(member(failed));
   const auto peer_error = [&](const std::string& text) {
     return std::make_exception_ptr(PeerError(description + ": " + name + text, peers));
   };

@@ -6,8 +6,11 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <exception>
 #include <fstream>
+#include <functional>
 #include <future>
+#include <memory>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -15,7 +18,9 @@
 #include <thread>
 #include <vector>
 
+#include "comm/transport/tcp/request.h"
 #include "event_loop_fixture.h"
+#include "tutti/core/error.h"
 
 namespace tutti::test::message_ends_test {
 namespace {
@@ -189,6 +194,36 @@ TEST_F(EventLoops, AReceiveFromAnyRankGetsWhatAConnectedRankStillSends) {
   EXPECT_EQ(post(*zero, receive_last(all, 1))->wait(), OutcomeKind::exited);
   send_text({.kind = FrameHeader::Kind::payload, .channel = channel, .bytes = 4, .id = 1});
   EXPECT_EQ(announced->wait(), OutcomeKind::completed);
+}
+
+// The client announces a message and leaves it out. In the group it is rank 0.
+TEST_F(EventLoops, AFailedReceiveFromAnyRankNamesTheRankWhoseMessageItHadMatched) {
+  const auto zero = make_endpoint(0);
+  std::optional<RawClient> two(endpoints_.address_of(0));
+  two->greet(2);
+  const auto failure_after = [&](std::uint64_t id, const std::function<void()>& leave_out) -> std::string {
+    std::string text = "----";
+    std::promise<std::exception_ptr> failure;
+    const auto request = std::make_shared<Request>();
+    request->description = "receive (tag 0)";
+    request->channel = channel;
+    request->memory = std::as_writable_bytes(std::span(text));
+    request->health = std::make_shared<GroupHealth>(nullptr, std::vector<int>{2, 0, 1});
+    request->mark_completed = [&](std::exception_ptr how) { failure.set_value(std::move(how)); };
+    zero->loop().post(request);
+    two->send({.kind = FrameHeader::Kind::announce, .channel = channel, .bytes = 4, .id = id});
+    two->skip(sizeof(FrameHeader));  // the pull
+    leave_out();
+    try {
+      std::rethrow_exception(failure.get_future().get());
+    } catch (const PeerError& error) {
+      EXPECT_EQ(error.ranks(), std::vector<int>{0});
+      return error.what();
+    }
+  };
+  EXPECT_EQ(failure_after(1, [&] { two->send({.kind = FrameHeader::Kind::withdraw, .channel = channel, .id = 1}); }),
+            "receive (tag 0): rank 2 stopped sending the message at its deadline");
+  EXPECT_EQ(failure_after(2, [&] { two.reset(); }), "receive (tag 0): rank 2 disconnected (connection closed)");
 }
 
 // The client's frames are read when its connection is reset: the pull, whose payload cannot be written, and the frames
