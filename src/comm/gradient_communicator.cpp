@@ -49,6 +49,7 @@ std::unique_ptr<PendingAllReduce> GradientCommunicator::start_all_reduce(
   if (!flat.is_contiguous() || flat.is_conj() || flat.is_neg()) {
     throw UsageError("start_all_reduce: the tensor must be contiguous, without a lazy conj() or negation.");
   }
+  queue_->backend().require_summable(flat);
   return queue_->start_all_reduce(flat.detach(), flat.scalar_type() == at::kFloat ? codec : nullptr);
 }
 

@@ -169,21 +169,10 @@ void OperationQueue::complete(Call& call) {
       gathered.payloads.push_back(blocks.data() + rank * block + sizeof(CallSignature));
     }
     check_signatures(gathered.by_rank, call.operation);
-    try {
-      if (!call.device) return call.body(call.operation, gathered);
-      call.device->run(
-          backend_->rank(), call.operation, [this] { return is_stopping(); },
-          [&] { call.body(call.operation, gathered); });
-    } catch (const TransferError&) {
-      throw;
-    } catch (const MismatchError&) {
-      throw;  // on all ranks
-    } catch (const PeerError&) {
-      throw;
-    } catch (...) {
-      abort_unfinished(call.operation);  // the other ranks wait in it
-      throw;
-    }
+    if (!call.device) return call.body(call.operation, gathered);
+    call.device->run(
+        backend_->rank(), call.operation, [this] { return is_stopping(); },
+        [&] { call.body(call.operation, gathered); });
   });
   mark_completed(call.operation);
 }

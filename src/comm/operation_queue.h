@@ -23,6 +23,7 @@
 #include "comm/services.h"
 #include "comm/worker.h"
 #include "tutti/comm/call_options.h"
+#include "tutti/core/error.h"
 
 namespace tutti::comm {
 
@@ -108,7 +109,9 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
   std::shared_ptr<OperationQueue> shared_child(const std::string& name,
                                                const std::function<std::shared_ptr<OperationQueue>()>& make);
 
-  /// Runs one step of `operation`. A failed transfer aborts the queue and is rethrown as PeerError or TimeoutError.
+  /// Runs one step of `operation`. A failed transfer aborts the queue and is rethrown as PeerError or TimeoutError. A
+  /// MismatchError or PeerError of `step` is one on all ranks. Any other exception aborts the queue, because the other
+  /// ranks wait in the operation.
   template <typename Step>
   auto run_checked(const Operation& operation, const Step& step) {
     try {
@@ -119,8 +122,14 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
     } catch (const TransferError& error) {
       record_end(operation, flight::EntryState::failed);
       fail(operation, error);
-    } catch (...) {
+    } catch (const MismatchError&) {
       record_end(operation, flight::EntryState::failed);
+      throw;
+    } catch (const PeerError&) {
+      record_end(operation, flight::EntryState::failed);
+      throw;
+    } catch (...) {
+      abort_unfinished(operation);
       throw;
     }
   }

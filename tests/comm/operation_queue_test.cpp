@@ -43,12 +43,19 @@ class FailingCodec final : public WireCodec {
   const bool fails_;
 };
 
+/// Throws in one of its gathers, or in none.
 class FailingGather final : public ForwardingBackend {
  public:
-  FailingGather(std::shared_ptr<Backend> inner, bool fails)
+  enum class Fails { never, small, other };
+  FailingGather(std::shared_ptr<Backend> inner, Fails fails)
       : ForwardingBackend(inner->traits(), inner), fails_(fails) {}
+  std::unique_ptr<PendingAllGather> start_small_all_gather(const Operation& operation,
+                                                           std::span<const std::byte> input) override {
+    if (fails_ == Fails::small) throw std::bad_alloc();
+    return inner().start_small_all_gather(operation, input);
+  }
   void all_gather(const Operation& operation, const at::Tensor& output, const at::Tensor& input) override {
-    if (fails_) throw std::bad_alloc();
+    if (fails_ == Fails::other) throw std::bad_alloc();
     inner().all_gather(operation, output, input);
   }
   std::shared_ptr<Backend> split(const std::vector<int>& members, const std::string& name,
@@ -57,18 +64,20 @@ class FailingGather final : public ForwardingBackend {
   }
 
  private:
-  const bool fails_;
+  const Fails fails_;
 };
 
 /// Runs `operation`, in which rank 1 throws std::bad_alloc: rank 0 gets a PeerError that names rank 1. The next one
 /// fails on both.
-void check_exception_of_rank_one(const std::function<void(OperationQueue& queue, int rank)>& operation) {
+void check_exception_of_rank_one(const std::function<void(OperationQueue& queue, int rank)>& operation,
+                                 FailingGather::Fails fails = FailingGather::Fails::never) {
   auto transports = make_thread_transports(2);
   const auto run = [&](int rank) {
     auto backend = std::make_shared<P2pBackend>(std::move(transports[static_cast<std::size_t>(rank)]),
                                                 make_topology({0, 0}, rank), 15s);
-    const auto queue = std::make_shared<OperationQueue>(std::make_shared<FailingGather>(std::move(backend), rank == 1),
-                                                        10s, "test", Services{});
+    const auto failing =
+        std::make_shared<FailingGather>(std::move(backend), rank == 1 ? fails : FailingGather::Fails::never);
+    const auto queue = std::make_shared<OperationQueue>(failing, 10s, "test", Services{});
     try {
       operation(*queue, rank);
       ADD_FAILURE() << "rank " << rank << ": nothing was thrown";
@@ -111,10 +120,18 @@ TEST(OperationQueue, AnExceptionInAGradientSumOfOneRankEndsItOnAll) {
 }
 
 TEST(OperationQueue, AnExceptionInASparseGradientOfOneRankEndsItOnAll) {
-  check_exception_of_rank_one([](OperationQueue& queue, int rank) {
-    const auto gathered = queue.start_all_gather_v(std::vector<std::byte>(static_cast<std::size_t>(rank) + 1));
-    gathered->wait();
-  });
+  check_exception_of_rank_one(
+      [](OperationQueue& queue, int rank) {
+        const auto gathered = queue.start_all_gather_v(std::vector<std::byte>(static_cast<std::size_t>(rank) + 1));
+        gathered->wait();
+      },
+      FailingGather::Fails::other);
+}
+
+TEST(OperationQueue, AnExceptionAtTheStartOfACallOfOneRankEndsItOnAll) {
+  check_exception_of_rank_one(
+      [](OperationQueue& queue, int) { queue.call("sum", "", {}, [](const Operation&, const auto&) {})->wait(); },
+      FailingGather::Fails::small);
 }
 
 // A task of the queue's thread makes a call while another thread waits in allocate(), which is queued behind the task.

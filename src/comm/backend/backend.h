@@ -52,6 +52,8 @@ class Backend : public PeerHealth {
   int size() const { return static_cast<int>(topology_.node_of_rank.size()); }
   const Topology& topology() const { return topology_; }
 
+  /// Throws UsageError if start_all_reduce() cannot take `flat`. Called before the operation begins.
+  virtual void require_summable(const at::Tensor& /*flat*/) {}
   // The start methods never block and may be called while other operations are in flight.
   /// `flat` must be fp32 unless `codec` is null.
   virtual std::unique_ptr<PendingAllReduce> start_all_reduce(const Operation& operation, const at::Tensor& flat,

@@ -10,6 +10,7 @@ namespace tutti::comm {
 
 class ForwardingBackend : public Backend {
  public:
+  void require_summable(const at::Tensor& flat) override { inner_->require_summable(flat); }
   std::unique_ptr<PendingAllReduce> start_all_reduce(const Operation& operation, const at::Tensor& flat,
                                                      const std::shared_ptr<const WireCodec>& codec) override {
     return inner_->start_all_reduce(operation, flat, codec);

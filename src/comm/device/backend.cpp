@@ -85,15 +85,16 @@ class DeviceBackend final : public ForwardingBackend {
         factory_(std::move(factory)),
         group_name_(std::move(group)) {}
 
+  void require_summable(const at::Tensor& flat) override {
+    if (flat.device().type() != factory_.device) return inner().require_summable(flat);
+    if (const auto group = group_if_connected()) return require_device(*group, flat.device());
+    throw UsageError("start_all_reduce: this communicator has allocated no memory on " + flat.device().str() +
+                     ". Allocate the tensor with GradientCommunicator::allocate(), which connects the ranks.");
+  }
   std::unique_ptr<PendingAllReduce> start_all_reduce(const Operation& operation, const at::Tensor& flat,
                                                      const std::shared_ptr<const WireCodec>& codec) override {
     if (flat.device().type() != factory_.device) return inner().start_all_reduce(operation, flat, codec);
     auto group = group_if_connected();
-    if (!group) {
-      throw UsageError(operation.describe() + ": this communicator has allocated no memory on " + flat.device().str() +
-                       ". Allocate the tensor with GradientCommunicator::allocate(), which connects the ranks.");
-    }
-    require_device(*group, flat.device());
     group->throw_if_failed();
     return std::make_unique<DeviceAllReduce>(std::move(group), operation, flat);
   }

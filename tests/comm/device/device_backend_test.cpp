@@ -96,6 +96,14 @@ TEST(DeviceBackend, ABackendThatCannotConnectIsAPeerErrorThatSaysWhy) {
   }
 }
 
+TEST(DeviceBackend, ASumBeforeTheFirstAllocationIsRefusedAndLeavesTheCommunicatorUsable) {
+  run_device_ranks(2, [](const Communicator& communicator, const BackendLog&) {
+    EXPECT_THROW(comm::GradientCommunicator(communicator).start_all_reduce(at::ones({2})), UsageError);
+    const at::Tensor memory = comm::GradientCommunicator(communicator).allocate(8).view(at::kDouble).fill_(1);
+    EXPECT_EQ(summed(communicator, memory, 1).item<double>(), 2);
+  });
+}
+
 TEST(Allocate, RefusesADeviceThatTheBackendDoesNotSupport) {
   run_thread_ranks(2, [](const Communicator& communicator) {
     EXPECT_FALSE(comm::GradientCommunicator(communicator).supports_device(at::kMeta));
