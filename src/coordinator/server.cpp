@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -34,8 +35,6 @@ constexpr int max_drain_rounds = 1000;
 constexpr std::size_t max_unsent_bytes = max_body_bytes;
 // All ranks may throw the same error, and must have read its reason.
 constexpr auto unwinding_linger = Milliseconds(500);
-// Where the process has no descriptor left, accepting fails at once, again and again.
-constexpr auto accept_retry_delay = Milliseconds(100);
 
 /// Raises this process's limit of descriptors if it is too low for one connection to each rank. Beside them it has
 /// those of unknown peers, and rank 0 has the connections and files of a rank.
@@ -150,7 +149,7 @@ class Server::Loop {
     while (PendingLimit::has_capacity(pending_.size())) {
       auto socket = try_accept(listening_);
       if (!socket) {
-        if (errno == EMFILE || errno == ENFILE) pause_accepting();
+        if (const int error = errno; accept_pause_.on_error(error, current_time())) warn_of_pause(error);
         break;
       }
       if (options_.is_local && !is_same_user(*socket)) {
@@ -174,15 +173,14 @@ class Server::Loop {
     watch_listening();
   }
 
-  void pause_accepting() {
-    accept_after_ = current_time() + accept_retry_delay;
+  void warn_of_pause(int error) {
     if (std::exchange(has_paused_, true)) return;
-    logger_.warning(
-        "the coordinator has no file descriptor left: ranks that connect wait until one is free (ulimit -n)");
+    logger_.warning("the coordinator cannot accept a connection: " + std::generic_category().message(error) +
+                    ". Ranks that connect wait until a descriptor (ulimit -n) and memory are free");
   }
 
   void watch_listening() {
-    const bool accepts = PendingLimit::has_capacity(pending_.size()) && current_time() >= accept_after_;
+    const bool accepts = PendingLimit::has_capacity(pending_.size()) && accept_pause_.is_over(current_time());
     poller_.watch(listening_.get(), accepts ? std::uint32_t{EPOLLIN} : 0);
   }
 
@@ -356,7 +354,7 @@ class Server::Loop {
   std::map<int, Connection*> by_rank_;                      // the present connections of members
   std::vector<int> pending_;                                // descriptors without a hello, the earliest first
   std::vector<int> ended_;                                  // descriptors to close
-  Time accept_after_{};
+  AcceptPause accept_pause_;
   bool has_paused_ = false;
   std::set<int> ended_processes_;  // ranks whose processes have ended
   std::set<Nonce> former_keys_;    // of the members of the job before this one

@@ -1,10 +1,11 @@
 #pragma once
-// Limits the number of unauthenticated connections and their time. No I/O.
+// Limits the number of unauthenticated connections and their time, and the rate of accepts that fail. No I/O.
 //
 // A rank of the job proves the secret within milliseconds, so the listener closes the connections that have waited
 // longest, under load after pending_timeout_under_load: many unauthenticated clients delay the job, but they do not use
 // up its descriptors.
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstddef>
 #include <functional>
@@ -33,6 +34,27 @@ class PendingLimit {
   }
   /// Whether one more may come in beside `waiting` others. Otherwise they stay outside, where the system keeps them.
   static bool has_capacity(std::size_t waiting) { return waiting < max_pending; }
+};
+
+/// The pause after an accept() for which there was no descriptor or memory: the next one would fail at once, again and
+/// again.
+class AcceptPause {
+ public:
+  using Time = PendingLimit::Time;
+
+  static constexpr auto duration = std::chrono::milliseconds(100);
+
+  /// `error` is that of accept(). Returns true if a pause begins.
+  bool on_error(int error, Time now) {
+    if (error == EAGAIN || error == ECONNABORTED || error == EINTR) return false;
+    end_ = now + duration;
+    return true;
+  }
+  bool is_over(Time now) const { return now >= end_; }
+  Time end() const { return end_; }
+
+ private:
+  Time end_{};
 };
 
 }  // namespace tutti

@@ -1,8 +1,9 @@
-// Ranks: none. Which connections are closed that have not introduced themselves.
+// Ranks: none. Which connections are closed that have not introduced themselves, and when the next one is accepted.
 #include "core/pending_limit.h"
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <vector>
 
 namespace tutti::test::pending_limit_test {
@@ -21,6 +22,19 @@ TEST(PendingLimit, EvictsTheOldestConnections) {
   EXPECT_EQ(PendingLimit::to_evict(pending, now), 2U);
   pending.pop_back();
   EXPECT_EQ(PendingLimit::to_evict(pending, now), 0U);
+}
+
+TEST(AcceptPause, BeginsWithoutADescriptorOrMemory) {
+  const AcceptPause::Time now = AcceptPause::Time{} + std::chrono::hours(1);
+  AcceptPause pause;
+  for (const int error : {EAGAIN, ECONNABORTED, EINTR}) EXPECT_FALSE(pause.on_error(error, now));
+  EXPECT_TRUE(pause.is_over(now));
+  for (const int error : {EMFILE, ENFILE, ENOMEM, ENOBUFS}) {
+    AcceptPause begun;
+    EXPECT_TRUE(begun.on_error(error, now));
+    EXPECT_FALSE(begun.is_over(now));
+    EXPECT_TRUE(begun.is_over(now + AcceptPause::duration));
+  }
 }
 
 }  // namespace

@@ -22,7 +22,6 @@ constexpr auto exit_check_interval = std::chrono::milliseconds(50);
 constexpr auto in_flight_grace = std::chrono::milliseconds(300);
 constexpr auto max_close_wait = std::chrono::seconds(1);
 constexpr auto max_unsent_wait = std::chrono::seconds(10);  // for encrypted bytes of messages that count as sent
-constexpr auto accept_retry_delay = std::chrono::milliseconds(100);
 constexpr int max_reads_in_turn = 64;
 
 }  // namespace
@@ -206,7 +205,7 @@ void EventLoop::accept_connections() {
   while (PendingLimit::has_capacity(pending_.size())) {
     auto socket = try_accept(listening_.socket);
     if (!socket) {
-      if (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR) accept_after_ = Clock::now() + accept_retry_delay;
+      accept_pause_.on_error(errno, Clock::now());
       return;
     }
     ConnectionPtr connection;
@@ -225,7 +224,7 @@ void EventLoop::limit_pending() {
   for (auto count = PendingLimit::to_evict(pending_, Clock::now(), &Connection::since); count > 0; --count) {
     drop(ConnectionPtr(pending_.front()));
   }
-  const bool accepts = PendingLimit::has_capacity(pending_.size()) && Clock::now() >= accept_after_;
+  const bool accepts = PendingLimit::has_capacity(pending_.size()) && accept_pause_.is_over(Clock::now());
   sockets_.watch(listening_.socket.get(), accepts ? std::uint32_t{EPOLLIN} : 0);
 }
 
@@ -301,7 +300,7 @@ std::chrono::milliseconds EventLoop::time_to_wait() const {
   auto next = now + max_wait;
   if (!timed_.empty()) next = std::min(next, next_timer_);
   if (close_deadline_) next = std::min(next, *close_deadline_);
-  if (accept_after_ > now) next = std::min(next, accept_after_);
+  if (!accept_pause_.is_over(now)) next = std::min(next, accept_pause_.end());
   if (!pending_.empty()) next = std::min(next, pending_.front()->since() + PendingLimit::timeout_for(pending_.size()));
   return std::chrono::ceil<std::chrono::milliseconds>(next - now);
 }

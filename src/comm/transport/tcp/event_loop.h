@@ -29,6 +29,7 @@
 #include "comm/transport/tcp/matcher.h"
 #include "comm/transport/tcp/outbox.h"
 #include "coordinator/poller.h"
+#include "core/pending_limit.h"
 
 namespace tutti::comm {
 
@@ -151,8 +152,8 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   std::set<int> to_flush_;
   std::set<MessagePtr> timed_;  // messages with a deadline
   Deadline next_timer_{};
-  int copying_ = 0;          // threads that copy received bytes
-  Deadline accept_after_{};  // later than now after an accept for which there was no descriptor or memory
+  int copying_ = 0;  // threads that copy received bytes
+  AcceptPause accept_pause_;
   bool stopping_ = false;
   bool drop_pending_ = false;
   bool finished_sending_ = false;
