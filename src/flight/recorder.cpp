@@ -13,6 +13,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/allocate_pages.h"
 #include "tutti/core/logging.h"
 
 namespace tutti::flight {
@@ -87,8 +88,7 @@ std::shared_ptr<Recorder> Recorder::create_in_memory(const RecordOwner& owner) {
 
 std::shared_ptr<Recorder> Recorder::map(FileDescriptor file, const RecordOwner& owner) {
   constexpr std::size_t bytes = record_bytes(record_capacity);
-  // Allocates all pages now: a full disk is an error here instead of SIGBUS later.
-  if (const int error = ::posix_fallocate(file.get(), 0, bytes); error != 0) {
+  if (const int error = allocate_pages(file.get(), 0, bytes); error != 0) {
     throw_errno(std::string("allocating a flight record"), error);
   }
   void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file.get(), 0);

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -171,6 +172,16 @@ TEST(Recorder, WithoutAFolderTheRecordIsInMemory) {
     ASSERT_TRUE(recorder);
     EXPECT_TRUE(flight::read_entry(recorder->record_call({.text = "barrier()", .communicator = "job"}), ::getpid()));
   }
+}
+
+TEST(Recorder, ALimitOfFileSizesDoesNotEndTheProcess) {
+  const TemporaryFolder folder;
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit low{.rlim_cur = flight::record_bytes(flight::record_capacity) - 1, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &low), 0);
+  EXPECT_FALSE(flight::make_recorder({}, folder.path().c_str()));
+  EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
 }
 
 TEST(CallText, OfARecordAndOfAMessage) {

@@ -14,10 +14,6 @@ namespace tutti::comm {
 /// huge pages are used.
 inline constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 
-/// Allocates the pages of `bytes` bytes of a memfd from `begin`, also while signals arrive. Returns 0 or the error:
-/// EFBIG where the process's limit of file sizes is lower, at which a write would end the process.
-int allocate_pages(int descriptor, std::size_t begin, std::size_t bytes);
-
 /// Requests huge pages for the first `bytes` of an empty memfd. Ranges without a huge page stay holes. Needs Linux 6.1;
 /// works with any setting of the machine for huge pages of shared memory, except `deny`.
 void try_huge_pages(int descriptor, std::size_t bytes);

@@ -12,6 +12,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/allocate_pages.h"
 #include "core/file_descriptor.h"
 
 namespace tutti::comm {
