@@ -94,7 +94,7 @@ Work Communicator::all_to_all_v(const std::vector<at::Tensor>& outputs, const st
   require_part_for_each(what, "outputs", outputs, size());
   require_part_for_each(what, "inputs", inputs, size());
   CallTensors tensors(what, queue_->backend().traits());
-  const auto from = tensors.inputs(inputs);
+  const auto from = tensors.inputs(comm::apart_from(outputs, inputs));
   const auto to = tensors.outputs(outputs);
   for (const auto* parts : {&outputs, &inputs}) {
     for (const auto& part : *parts) {

@@ -47,6 +47,18 @@ bool elements_may_overlap(const at::Tensor& tensor) {
   return false;
 }
 
+struct MemoryRange {
+  explicit MemoryRange(const at::Tensor& tensor) {
+    if (!tensor.has_storage()) return;  // the tensor's own checks refuse it
+    begin = static_cast<const std::byte*>(tensor.const_data_ptr());
+    end = begin + tensor.nbytes();
+  }
+  bool overlaps(const MemoryRange& other) const { return begin < other.end && other.begin < end; }
+
+  const std::byte* begin = nullptr;
+  const std::byte* end = nullptr;
+};
+
 }  // namespace
 
 at::Tensor plain_memory(const at::Tensor& tensor) {
@@ -148,18 +160,24 @@ void require_reducible(const char* what, const at::Tensor& tensor, ReduceOp op) 
 }
 
 at::Tensor apart_from(const at::Tensor& output, const at::Tensor& input, int rank) {
-  if (!output.has_storage() || !input.has_storage()) return input;  // the tensors' own checks refuse these
-  const auto range_of = [](const at::Tensor& tensor) {
-    const auto* const begin = static_cast<const std::byte*>(tensor.const_data_ptr());
-    return std::pair(begin, begin + tensor.nbytes());
-  };
-  const auto [output_begin, output_end] = range_of(output);
-  const auto [input_begin, input_end] = range_of(input);
-  if (input_begin >= output_end || output_begin >= input_end) return input;
+  const MemoryRange to(output);
+  const MemoryRange from(input);
+  if (!to.overlaps(from)) return input;
   const bool output_is_whole = output.nbytes() > input.nbytes();
   const auto part = static_cast<std::ptrdiff_t>(std::min(output.nbytes(), input.nbytes())) * rank;
-  const bool is_own_part = output_is_whole ? input_begin == output_begin + part : output_begin == input_begin + part;
+  const bool is_own_part = output_is_whole ? from.begin == to.begin + part : to.begin == from.begin + part;
   return is_own_part && output.nbytes() != input.nbytes() ? input : input.clone();
+}
+
+std::vector<at::Tensor> apart_from(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs) {
+  const std::vector<MemoryRange> written(outputs.begin(), outputs.end());
+  std::vector<at::Tensor> apart = inputs;
+  for (at::Tensor& input : apart) {
+    const MemoryRange read(input);
+    if (std::ranges::any_of(written, [&](const MemoryRange& range) { return range.overlaps(read); }))
+      input = input.clone();
+  }
+  return apart;
 }
 
 void require_parts(const char* what, const char* whole_name, const at::Tensor& whole, const char* part_name,

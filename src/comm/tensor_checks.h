@@ -60,6 +60,8 @@ void require_reducible(const char* what, const at::Tensor& tensor, ReduceOp op);
 /// Returns `input`, or a copy of it if its memory overlaps with that of `output`, unless one of the two is this rank's
 /// part of the other. Copies on a device are queued on the calling thread's current stream.
 at::Tensor apart_from(const at::Tensor& output, const at::Tensor& input, int rank);
+/// Returns `inputs`, with a copy of each whose memory overlaps with that of an output.
+std::vector<at::Tensor> apart_from(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs);
 /// Requires that `whole` holds `size` times the elements of `part`, of the same dtype.
 void require_parts(const char* what, const char* whole_name, const at::Tensor& whole, const char* part_name,
                    const at::Tensor& part, int size);

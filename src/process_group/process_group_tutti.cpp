@@ -348,8 +348,7 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::alltoall_base(at::Tensor& output, 
   const Tensors outputs = process_group::split_rows(what, "output", output, output_splits, size_);
   comm::require_writable(what, output);
   require_usable(what, input);
-  const at::Tensor apart = output.is_alias_of(input) ? input.clone() : input;
-  const Tensors inputs = process_group::split_rows(what, "input", apart, input_splits, size_);
+  const Tensors inputs = process_group::split_rows(what, "input", input, input_splits, size_);
   Parts parts{{.type = OpType::ALLTOALL_BASE, .what = what, .outputs = {output}}, options.timeout, {input}};
   parts.works.push_back(communicator_.all_to_all_v(outputs, inputs, call_options(options.timeout)));
   return start_work(std::move(parts));

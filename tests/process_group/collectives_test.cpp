@@ -240,6 +240,8 @@ TEST(GroupCollectives, WithParts) {
     std::vector<std::int64_t> even;
     group.alltoall_base(flat_to, flat_from, even, even, {})->wait();
     for (int other = 0; other < size; ++other) expect_equal(flat_to[other], mine(10 * other + rank));
+    group.alltoall(from, from, {})->wait();
+    expect_equal(at::stack(from), flat_to);
     auto in_place = flat_from.clone().repeat({1, 100'000});
     group.alltoall_base(in_place, in_place, even, even, {})->wait();
     expect_equal(in_place, flat_to.repeat({1, 100'000}));
