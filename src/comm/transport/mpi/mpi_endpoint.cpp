@@ -20,9 +20,18 @@ Buffer make_byte_buffer(bool value) {
 
 MpiEndpoint::MpiEndpoint(const MpiApi& api, MpiGroup* group, MpiTags tags, int rank, int size)
     : api_(api), group_(group), tags_(tags), rank_(rank), peers_(static_cast<std::size_t>(size)) {
-  for (int peer = 0; peer < size; ++peer) {
-    if (peer == rank) continue;
-    peers_[static_cast<std::size_t>(peer)].close_receive = start(false, peer, tags_.close(), make_byte_buffer(false));
+  try {
+    for (int peer = 0; peer < size; ++peer) {
+      if (peer == rank) continue;
+      peers_[static_cast<std::size_t>(peer)].close_receive = start(false, peer, tags_.close(), make_byte_buffer(false));
+    }
+  } catch (const TransferError&) {  // of a later peer: MPI still writes to the memory of the earlier ones
+    MpiRequests started;
+    for (const Peer& peer : peers_) {
+      if (peer.close_receive) started.push_back(peer.close_receive);
+    }
+    orphaned_->keep(std::move(started));
+    throw;
   }
 }
 
@@ -58,23 +67,25 @@ bool MpiEndpoint::is_complete(const std::shared_ptr<MpiRequest>& request) {
     in_flight_.erase(request);
     return true;
   }
-  if (has_closed(peers_[static_cast<std::size_t>(request->peer)])) throw closed("connection closed by the peer");
+  Peer& peer = peers_[static_cast<std::size_t>(request->peer)];
+  if (has_closed(peer, peer.receive_deadline)) throw closed("connection closed by the peer");
   return false;
 }
 
 bool MpiEndpoint::has_closed(int peer) {
   const std::lock_guard lock(mutex_);
-  return !closed_ && has_closed(peers_[static_cast<std::size_t>(peer)]);
+  Peer& asked = peers_[static_cast<std::size_t>(peer)];
+  return !closed_ && has_closed(asked, asked.close_deadline);
 }
 
 // Messages of one sender come in order, but for the end of a long one.
-bool MpiEndpoint::has_closed(Peer& peer) {
-  if (!peer.close_deadline) {
+bool MpiEndpoint::has_closed(Peer& peer, std::optional<Deadline>& deadline) {
+  if (!deadline) {
     const char* error = nullptr;
     if (api_.test(peer.close_receive->message, &error) == MpiApi::State::pending) return false;
-    peer.close_deadline = Clock::now() + close_grace;
+    deadline = Clock::now() + close_grace;
   }
-  return Clock::now() > *peer.close_deadline;
+  return Clock::now() > *deadline;
 }
 
 void MpiEndpoint::close() noexcept {

@@ -32,11 +32,14 @@ class MpiEndpoint {
  private:
   struct Peer {
     std::shared_ptr<MpiRequest> close_receive;
-    std::optional<Deadline> close_deadline{};  // for what it sent before it left
+    // For what it sent before it left. A receive has its own, from its first test: MPI may need several tests for the
+    // end of a long message that has arrived.
+    std::optional<Deadline> close_deadline{};
+    std::optional<Deadline> receive_deadline{};
   };
 
   std::shared_ptr<MpiRequest> start(bool send, int peer, int tag, const Buffer& block);
-  bool has_closed(Peer& peer);
+  bool has_closed(Peer& peer, std::optional<Deadline>& deadline);
   void send_close(bool in_order);
 
   const MpiApi& api_;

@@ -58,6 +58,11 @@ void OrphanedRequests::keep(MpiRequests unfinished) {
   std::ranges::move(unfinished, std::back_inserter(orphans_));
 }
 
+std::size_t OrphanedRequests::kept() {
+  const std::lock_guard lock(mutex_);
+  return orphans_.size();
+}
+
 std::size_t OrphanedRequests::unreleased_groups() {
   const std::lock_guard lock(mutex_);
   return closing_groups_.size() + unreleased_;

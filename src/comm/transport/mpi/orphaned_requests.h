@@ -31,6 +31,8 @@ class OrphanedRequests {
   void add(const MpiApi& api, MpiGroup* group, MpiRequests sent, MpiRequests received);
   /// Messages that could not be cancelled: their memory stays until the process ends.
   void keep(MpiRequests unfinished);
+  /// The number of these messages.
+  std::size_t kept();
   /// A group was closed with operations in flight.
   void note_failure() { failed_ = true; }
   bool failed() const { return failed_; }
