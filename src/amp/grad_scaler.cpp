@@ -9,9 +9,16 @@ namespace tutti {
 
 namespace {
 
+/// Losses and sums are multiplied by the scale and its reciprocal as floats. Both must be finite and not 0.
+bool is_usable(double scale) {
+  return std::isnormal(static_cast<float>(scale));
+}
+
 /// The first problem of `options`, or empty.
 std::string problem_of(const GradScalerOptions& options) {
-  if (!(options.init_scale > 0) || !std::isfinite(options.init_scale)) return "the scale must be positive and finite";
+  if (!(options.init_scale > 0) || !is_usable(options.init_scale)) {
+    return "the scale must be positive and in the range of normal floats";
+  }
   if (!(options.growth_factor > 1) || !std::isfinite(options.growth_factor)) return "growth_factor must be above 1";
   if (!(options.backoff_factor > 0 && options.backoff_factor < 1)) return "backoff_factor must be between 0 and 1";
   if (options.growth_interval < 1) return "growth_interval must be at least 1";
@@ -26,14 +33,14 @@ GradScaler::GradScaler(const GradScalerOptions& options) : options_(options), sc
 
 void GradScaler::update(bool overflowed) {
   if (overflowed) {
-    // A scale of 0 would never grow again.
+    // With a scale below the range every later step would overflow, so it would never grow again.
     const double reduced = scale_ * options_.backoff_factor;
-    if (std::isnormal(reduced)) scale_ = reduced;
+    if (is_usable(reduced)) scale_ = reduced;
     growth_tracker_ = 0;
   } else if (++growth_tracker_ == options_.growth_interval) {
     // A scale beyond the range of float would make every gradient infinite from then on.
     const double grown = scale_ * options_.growth_factor;
-    if (std::isfinite(static_cast<float>(grown))) scale_ = grown;
+    if (is_usable(grown)) scale_ = grown;
     growth_tracker_ = 0;
   }
 }

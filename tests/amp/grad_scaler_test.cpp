@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "tutti/amp/precision.h"
@@ -45,10 +46,12 @@ TEST(GradScaler, NeverGrowsBeyondFloat) {
   EXPECT_EQ(scaler.scale(), 3e38);
 }
 
-TEST(GradScaler, NeverShrinksToZero) {
+TEST(GradScaler, NeverShrinksBelowFloat) {
   GradScaler scaler;
   for (int step = 0; step < 3000; ++step) scaler.update(true);
-  EXPECT_GT(scaler.scale(), 0);
+  const auto scale = static_cast<float>(scaler.scale());
+  EXPECT_GT(scale, 0);
+  EXPECT_TRUE(std::isfinite(1 / scale));
   EXPECT_NO_THROW(GradScaler().load_state_dict(scaler.state_dict()));
 }
 
@@ -65,6 +68,7 @@ TEST(GradScaler, ResumesFromItsState) {
 TEST(GradScaler, RefusesOptionsAndStatesOutOfRange) {
   EXPECT_THROW(GradScaler({.init_scale = 0}), UsageError);
   EXPECT_THROW(GradScaler({.init_scale = std::numeric_limits<double>::infinity()}), UsageError);
+  EXPECT_THROW(GradScaler({.init_scale = 1e-40}), UsageError);
   EXPECT_THROW(GradScaler({.growth_factor = 1}), UsageError);
   EXPECT_THROW(GradScaler({.backoff_factor = 1}), UsageError);
   EXPECT_THROW(GradScaler({.growth_interval = 0}), UsageError);

@@ -20,8 +20,8 @@ struct GradScalerOptions {
 /// State names as in PyTorch: "scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker".
 class GradScaler final : public Stateful {
  public:
-  /// The scale starts at init_scale. Throws UsageError for a scale that is not positive and finite, growth_factor <= 1,
-  /// backoff_factor outside (0, 1), growth_interval < 1.
+  /// The scale starts at init_scale. Throws UsageError for a scale that is no positive normal float, growth_factor <=
+  /// 1, backoff_factor outside (0, 1), growth_interval < 1.
   explicit GradScaler(const GradScalerOptions& options = {});
 
   /// The current factor on losses.
