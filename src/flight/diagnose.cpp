@@ -312,7 +312,7 @@ std::int64_t reference_time(const std::vector<RankRecord>& records, std::int64_t
 }
 
 std::string diagnose(const std::vector<RankRecord>& records, std::int64_t now) {
-  if (records.empty()) return "No records.\n";
+  if (records.empty()) return "The ranks are still starting: no flight record is complete.\n";
   now = reference_time(records, now);
   std::string text = process_summary(records);
   std::string findings;

@@ -159,16 +159,19 @@ std::vector<RankRecord> read_records(const std::vector<fs::path>& folders) {
   std::vector<RankRecord> records;
   for (const auto& folder : folders) {
     std::error_code error;
-    const std::size_t before = records.size();
+    bool found = false;
     for (const auto& entry : fs::directory_iterator(folder, error)) {
-      if (is_record(entry.path()) && has_header(entry.path())) records.push_back(read_record(entry.path()));
+      if (!is_record(entry.path())) continue;
+      found = true;
+      if (has_header(entry.path())) records.push_back(read_record(entry.path()));
     }
     if (error) throw UsageError("cannot read the folder " + folder.string() + ": " + error.message() + ".");
-    if (records.size() == before) {
+    if (!found) {
       throw UsageError("found no flight records in " + folder.string() +
                        ": start the job with `tutti launch`, or set TUTTI_FLIGHT_RECORDS to a folder on all ranks.");
     }
   }
+  if (records.empty()) return records;
   const auto last_start = std::ranges::max(records, {}, &RankRecord::restart).restart;
   std::erase_if(records, [&](const RankRecord& record) { return record.restart != last_start; });
   std::ranges::stable_sort(records, {}, &RankRecord::rank);

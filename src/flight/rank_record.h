@@ -53,7 +53,8 @@ RankRecord read_record(const std::filesystem::path& file);
 std::optional<RecordedOperation> read_entry(EntryId entry, pid_t process);
 
 /// Reads all records in `folders`, sorted by rank, of the last start of the job only. Throws UsageError if a folder
-/// cannot be read or holds no record, or a record is damaged. Skips a record that its rank is still making.
+/// cannot be read or holds no record, or a record is damaged. Skips records that their ranks are still making, perhaps
+/// all.
 std::vector<RankRecord> read_records(const std::vector<std::filesystem::path>& folders);
 
 }  // namespace tutti::flight

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "flight/call_text.h"
+#include "flight/diagnose.h"
 #include "flight/rank_record.h"
 #include "support/temporary_folder.h"
 #include "tutti/core/error.h"
@@ -211,9 +212,11 @@ TEST(Recorder, AFolderThatCannotBeMadeIsAnError) {
 
 TEST(Recorder, ARecordThatIsBeingMadeIsPassedOver) {
   const TemporaryFolder folder;
-  const auto recorder = Recorder::create(folder.path(), {.rank = 1, .world_size = 3});
   std::ofstream(folder.path() / "rank_0.flight").flush();
   std::ofstream(folder.path() / "rank_2.flight") << std::string(flight::record_bytes(1), '\0');
+  EXPECT_TRUE(flight::read_records({folder.path()}).empty());
+  EXPECT_THAT(flight::diagnose({}, 0), ::testing::HasSubstr("still starting"));
+  const auto recorder = Recorder::create(folder.path(), {.rank = 1, .world_size = 3});
   EXPECT_EQ(only_record(folder).rank, 1);
 }
 
