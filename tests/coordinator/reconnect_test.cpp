@@ -254,6 +254,30 @@ TEST(CoordinatorReconnect, RanksWhoseJobHasEndedJoinNoOtherJob) {
   EXPECT_EQ(next.num_keys(), 0);
 }
 
+// The other rank has not joined when the coordinator takes the first one for failed.
+TEST(CoordinatorReconnect, ARankThatIsResetWhileItIsAloneGoesOn) {
+  Server server(server_options(2));
+  Router router(server.port());
+  Told told;
+  Client first(client_options(router.port(), 0, 2), told.events());
+  auto gathers = std::async(std::launch::async, [&] {
+    return first.all_gather("topic", {0, 1}, "0", deadline, deadline);
+  });
+  const auto is_lost = [&] { return told.locked([&] { return !told.lost.empty(); }); };
+  for (int times = 0; times < 2; ++times) {
+    router.hold(true);
+    router.reset();
+    while (!server.has_finished()) std::this_thread::yield();
+    router.hold(false);
+    while (server.has_finished() && !is_lost()) std::this_thread::yield();
+    ASSERT_FALSE(is_lost());
+  }
+  Client second(client_options(server, 1, 2), {});
+  const std::vector<std::string> values{"0", "1"};
+  EXPECT_EQ(second.all_gather("topic", {0, 1}, "1", deadline), values);
+  EXPECT_EQ(gathers.get(), values);
+}
+
 TEST(CoordinatorReconnect, ABlockedStateIsStatedAgainAfterABreak) {
   auto options = server_options(2, secret());
   options.deadlock_timeout = milliseconds(1);
