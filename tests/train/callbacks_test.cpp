@@ -1,10 +1,20 @@
 // The callbacks of include/tutti/train/callbacks, in a Trainer's run.
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/inotify.h>
 #include <torch/optim/sgd.h>
+#include <unistd.h>
 
+#include <array>
+#include <filesystem>
+#include <future>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 
+#include "checkpoint/folder_names.h"
+#include "checkpoint/reservation.h"
+#include "core/file_descriptor.h"
 #include "optim/refused.h"
 #include "support/rank_case.h"
 #include "train/trainer_run.h"
@@ -225,6 +235,30 @@ TEST(BestModel, KeepsTheModelOfTheBestEvaluation) {
     SCOPED_TRACE(ema_first ? (*ema_first ? "Ema first" : "Ema last") : "no Ema");
     check_best_model(ema_first);
   }
+}
+
+// Another job writes the file. The callback looks for the end of its right again and again.
+TEST(BestModel, WaitsWhileAnotherJobWritesItsFile) {
+  const TemporaryFolder scratch;
+  const auto file = scratch.path() / "model.safetensors";
+  std::optional<checkpoint::Reservation> right(checkpoint::Reservation::take(file));
+  const FileDescriptor looks(::inotify_init1(IN_CLOEXEC));
+  ASSERT_GE(::inotify_add_watch(looks.get(), checkpoint::owner_of(file).c_str(), IN_OPEN), 0);
+  TrainerRun run({.communicator = Communicator()}, {.max_steps = 1});
+  BestModel callback({.file = file});
+  auto saves = std::async(std::launch::async, [&] { callback.on_evaluate_end(run.trainer, {{"eval/loss", 1.0}}); });
+  for (int times = 0; times < 2; ++times) {
+    pollfd waits{.fd = looks.get(), .events = POLLIN, .revents = 0};
+    std::array<char, 1000> event{};
+    EXPECT_EQ(::poll(&waits, 1, 20'000), 1);
+    if (waits.revents != 0) {
+      EXPECT_GT(::read(looks.get(), event.data(), event.size()), 0);
+    }
+  }
+  EXPECT_FALSE(std::filesystem::exists(file));
+  right.reset();
+  saves.get();
+  EXPECT_TRUE(std::filesystem::exists(file));
 }
 
 const RankCase best_model_nowhere("best_model_nowhere", [](const Communicator& communicator) {

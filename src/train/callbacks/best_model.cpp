@@ -1,5 +1,8 @@
 #include "tutti/train/callbacks/best_model.h"
 
+#include <chrono>
+#include <optional>
+#include <thread>
 #include <utility>
 
 #include "checkpoint/reservation.h"
@@ -9,6 +12,20 @@
 #include "tutti/train/trainer_context.h"
 
 namespace tutti {
+namespace {
+
+/// The right to write `file`, for which another job may have to finish its save. None after a minute: a file system
+/// without locks does not tell whether a process of another machine has exited.
+std::optional<checkpoint::Reservation> wait_for_right(const std::filesystem::path& file) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  for (;;) {
+    auto reservation = checkpoint::Reservation::try_take(file);
+    if (reservation || std::chrono::steady_clock::now() >= end) return reservation;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+}
+
+}  // namespace
 
 BestModel::BestModel(BestModelOptions options)
     : options_(std::move(options)), best_(worst_metric(options_.lower_is_better)) {}
@@ -43,7 +60,7 @@ void BestModel::on_evaluate_end(TrainerContext& trainer, const Scalars& results)
   if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path());
   // What a killed process left of this file. Another job may write a file of this name at the same time: the right is
   // kept until the file is written, so that the other job does not remove it as a leftover.
-  const auto reservation = checkpoint::Reservation::try_take(file);
+  const auto reservation = wait_for_right(file);
   if (reservation) reservation->remove_leftovers();
   save_model(trainer.model(), file);
 }
