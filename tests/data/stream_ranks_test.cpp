@@ -34,6 +34,20 @@ TEST(StreamSlices, RanksAgreeOnEveryBatch) {
   agreed.everywhere();
 }
 
+const RankCase one_round("stream_of_one_uneven_round", [](const Communicator& communicator) {
+  const int last = communicator.size() - 1;
+  StreamLoader<Counting> loader(Counting(2 * last), {.batch_size = 2, .even_batches = false}, group_of(communicator));
+  int received = 0;
+  for ([[maybe_unused]] const auto& batch : loader) {
+    ++received;
+    EXPECT_TRUE(loader.stack()->innermost().uneven);
+  }
+  EXPECT_EQ(received, communicator.rank() < last ? 1 : 0);
+});
+TEST(StreamSlices, ALoopOfOneIncompleteRoundIsUneven) {
+  one_round.everywhere();
+}
+
 const RankCase differ("streams_differ", [](const Communicator& communicator) {
   if (communicator.size() == 1) return;
   // Rank 1's stream is shorter, although all ranks should read the same stream.

@@ -27,7 +27,8 @@ namespace tutti {
 /// must not outlive the loader. Only one may exist at a time. Every rank must call begin() and ++ and must leave the
 /// loop at the same batch: MismatchError otherwise. An exception of get_batch(), set_epoch() or reset() is rethrown
 /// from the loop in place of its batch, and as PeerError from the loops of the other ranks. A worker calls all three.
-/// Not thread safe.
+/// Repeated and filler samples are the tensors of the stream's first batches: a loop that changes batches in place must
+/// copy them first. Not thread safe.
 template <StreamDataset Dataset>
 class StreamLoader {
  public:
@@ -138,15 +139,16 @@ class StreamLoader<Dataset>::Loop {
     batch_.emplace(std::move(batch));
     if (number_ == 0) number_ = loader_.cursor_->begin();
     loader_.cursor_->received(number_);
-    running_.set({.last_batch = !next_ || is_gap(*next_),
-                  .uneven = agreement_.ranks_are_independent() || (next_ && next_->part && next_->part->uneven),
-                  .samples = samples_in(*batch_),
-                  .repeated = part.repeated,
-                  .all_repeated = part.all_repeated,
-                  .filler = part.filler,
-                  .split = loader_.options_.split_batches,
-                  .evaluation = loader_.options_.evaluation,
-                  .loader = loader_.cursor_});
+    running_.set(
+        {.last_batch = !next_ || is_gap(*next_),
+         .uneven = agreement_.ranks_are_independent() || part.uneven || (next_ && next_->part && next_->part->uneven),
+         .samples = samples_in(*batch_),
+         .repeated = part.repeated,
+         .all_repeated = part.all_repeated,
+         .filler = part.filler,
+         .split = loader_.options_.split_batches,
+         .evaluation = loader_.options_.evaluation,
+         .loader = loader_.cursor_});
     return true;
   }
   /// The batch of the last advance().
