@@ -152,9 +152,7 @@ at::Tensor Optimizer::step(const std::function<at::Tensor()>& closure, const Cal
 }
 
 void Optimizer::record_rates() {
-  state_->step_rates.clear();
-  if (!state_->has_rates) return;
-  for (const auto& group : param_groups()) state_->step_rates.push_back(group.options().get_lr());
+  if (state_->has_rates) state_->step_rates = learning_rates_of(*optimizer_);
 }
 
 void Optimizer::step_parameters() {

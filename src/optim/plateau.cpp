@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "optim/step_options.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/core/call_site_scope.h"
 
@@ -41,10 +42,11 @@ std::string name_of(PlateauMode mode) {
 ReduceLROnPlateau::ReduceLROnPlateau(Optimizer optimizer, const PlateauOptions& options,
                                      std::function<double(double)> agree)
     : optimizer_(std::move(optimizer)), options_(options), agree_(std::move(agree)) {
+  require_learning_rate(optimizer_.inner(), "ReduceLROnPlateau");
   check(options_, optimizer_.inner().param_groups().size());
   options_.min_lr.resize(optimizer_.inner().param_groups().size(), options_.min_lr.front());
   if (options_.mode == PlateauMode::max) state_->best = -state_->best;
-  state_->last_rates = rates();
+  state_->last_rates = learning_rates_of(optimizer_.inner());
 }
 
 void ReduceLROnPlateau::step(double metric, const CallSite& where) {
@@ -66,7 +68,7 @@ void ReduceLROnPlateau::step(double metric, const CallSite& where) {
     state_->cooldown_counter = options_.cooldown;
     state_->num_bad_epochs = 0;
   }
-  state_->last_rates = rates();
+  state_->last_rates = learning_rates_of(optimizer_.inner());
 }
 
 // NaN is neither less nor greater, so it never improves.
@@ -90,12 +92,6 @@ void ReduceLROnPlateau::reduce() {
   }
 }
 
-std::vector<double> ReduceLROnPlateau::rates() const {
-  std::vector<double> rates;
-  for (const auto& group : optimizer_.inner().param_groups()) rates.push_back(group.options().get_lr());
-  return rates;
-}
-
 StateDict ReduceLROnPlateau::state_dict() const {
   StateDict state;
   state.set("mode", name_of(options_.mode));
@@ -103,7 +99,7 @@ StateDict ReduceLROnPlateau::state_dict() const {
   state.set("num_bad_epochs", state_->num_bad_epochs);
   state.set("cooldown_counter", state_->cooldown_counter);
   state.set("last_epoch", state_->last_epoch);
-  state.set("_last_lr", rates());
+  state.set("_last_lr", learning_rates_of(optimizer_.inner()));
   return state;
 }
 

@@ -17,17 +17,24 @@ void check_at_least_one(const char* name, std::int64_t value) {
   require_length(value >= 1, std::string(name) + " is " + std::to_string(value) + ", must be at least 1");
 }
 
-// Products of two such numbers do not overflow.
-void check_count(const char* name, std::int64_t value) {
-  constexpr std::int64_t most = 2'147'483'647;
-  check_at_least_one(name, value);
+// Of samples, micro-batches and steps. Sums of two such numbers do not overflow.
+constexpr std::int64_t most_of_run = std::int64_t{1} << 62;
+
+void check_at_most(const char* name, std::int64_t value, std::int64_t most) {
   require_length(value <= most,
                  std::string(name) + " is " + std::to_string(value) + ", must be at most " + std::to_string(most));
+}
+
+// Products of two such numbers do not overflow, and are less than most_of_run.
+void check_count(const char* name, std::int64_t value) {
+  check_at_least_one(name, value);
+  check_at_most(name, value, 2'147'483'647);
 }
 
 /// Both shardings give the same number: rounds of one micro-batch per rank, the last round filled or dropped.
 std::int64_t batches_of_epoch(const TrainingLength& length) {
   check_at_least_one("dataset_size", length.dataset_size);
+  check_at_most("dataset_size", length.dataset_size, most_of_run);
   const std::int64_t round = length.batch_size * length.num_processes;
   const std::int64_t batches = (length.dataset_size + (length.drop_last ? 0 : round - 1)) / round;
   require_length(batches >= 1, "drop_last leaves no batch of the " + std::to_string(length.dataset_size) + " samples");
@@ -39,6 +46,9 @@ std::int64_t micro_batches_of(double num_epochs, std::int64_t batches) {
   require_length(num_epochs > 0 && num_epochs <= 1e9,
                  "num_epochs is " + std::to_string(num_epochs) + ", must be positive");
   const double exact = num_epochs * static_cast<double>(batches);
+  require_length(
+      exact < static_cast<double>(most_of_run),
+      "num_epochs is " + std::to_string(num_epochs) + ", too many of " + std::to_string(batches) + " batches each");
   const double nearest = std::round(exact);
   return static_cast<std::int64_t>(std::abs(exact - nearest) <= 1e-9 * exact ? nearest : std::ceil(exact));
 }
@@ -66,6 +76,7 @@ std::int64_t gradient_accumulation_steps(const TrainingLength& length) {
   const std::int64_t real = *length.real_batch_size;
   const std::int64_t round = length.batch_size * length.num_processes;
   check_at_least_one("real_batch_size", real);
+  check_at_most("real_batch_size", real, most_of_run);
   require_length(real % round == 0, "real_batch_size is " + std::to_string(real) +
                                         ", must be divisible by batch_size " + std::to_string(length.batch_size) +
                                         " x num_processes " + std::to_string(length.num_processes));
@@ -91,6 +102,7 @@ std::int64_t total_steps(ScheduleRule rule, const TrainingLength& length) {
     const std::int64_t windows_of_epoch = (epoch + accumulation - 1) / accumulation;
     windows = micro_batches / epoch * windows_of_epoch + micro_batches % epoch / accumulation;
   }
+  check_at_most("the number of micro-batches", micro_batches, most_of_run / length.num_processes);
   require_length(windows >= 1, std::to_string(micro_batches) + " micro-batches are less than the " +
                                    std::to_string(accumulation) + " of one optimizer step");
   switch (rule) {

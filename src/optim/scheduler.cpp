@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "optim/momentum.h"
+#include "optim/step_options.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/sync/reducer.h"
 
@@ -12,6 +13,7 @@ namespace tutti {
 
 Scheduler::Scheduler(Optimizer optimizer, LrSchedule schedule, const SchedulePace& pace)
     : optimizer_(std::move(optimizer)), schedule_(std::move(schedule)), pace_(pace) {
+  require_learning_rate(optimizer_.inner(), "Scheduler");
   enter({.position = 0, .applied = 0, .base_rates = last_rates()});
 }
 
@@ -30,9 +32,7 @@ void Scheduler::step() {
 }
 
 std::vector<double> Scheduler::last_rates() const {
-  std::vector<double> rates;
-  for (const auto& group : optimizer_.inner().param_groups()) rates.push_back(group.options().get_lr());
-  return rates;
+  return learning_rates_of(optimizer_.inner());
 }
 
 StateDict Scheduler::state_dict() const {

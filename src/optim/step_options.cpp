@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "optim/optimizer_fields.h"
+#include "tutti/core/error.h"
 
 namespace tutti {
 
@@ -62,6 +63,19 @@ bool has_learning_rate(const torch::optim::Optimizer& optimizer) {
   } catch (const c10::Error&) {
     return false;
   }
+}
+
+void require_learning_rate(const torch::optim::Optimizer& optimizer, const std::string& schedule) {
+  if (has_learning_rate(optimizer)) return;
+  throw UsageError(schedule +
+                   ": the optimizer has no learning rate: its options have no get_lr(). Override get_lr() and "
+                   "set_lr(), or prepare it without a schedule");
+}
+
+std::vector<double> learning_rates_of(const torch::optim::Optimizer& optimizer) {
+  std::vector<double> rates;
+  for (const auto& group : optimizer.param_groups()) rates.push_back(group.options().get_lr());
+  return rates;
 }
 
 StepOptions step_options_of(std::shared_ptr<const torch::optim::Optimizer> optimizer) {

@@ -3,6 +3,8 @@
 #include <torch/optim/optimizer.h>
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "tutti/detail/sync/reducer.h"
 
@@ -10,6 +12,10 @@ namespace tutti {
 
 /// False if the options of a group have no learning rate.
 bool has_learning_rate(const torch::optim::Optimizer& optimizer);
+/// Throws UsageError for an optimizer without a learning rate. `schedule`: the class that needs it.
+void require_learning_rate(const torch::optim::Optimizer& optimizer, const std::string& schedule);
+/// The learning rates of all parameter groups.
+std::vector<double> learning_rates_of(const torch::optim::Optimizer& optimizer);
 
 /// Passes the number of parameters and all options of each group to its sink. Of options that tutti does not know, it
 /// passes the learning rate only, if they have one.

@@ -22,6 +22,9 @@
 #include "optim/one_rank.h"
 #include "optim/refused.h"
 #include "tutti/detail/optim/optimizer_state.h"
+#include "tutti/optim/plateau.h"
+#include "tutti/optim/scheduler.h"
+#include "tutti/optim/schedules.h"
 
 namespace tutti::custom_state_test {
 namespace {
@@ -256,6 +259,8 @@ TEST(CustomOptimizer, WithoutALearningRateSteps) {
   EXPECT_TRUE(one.weight.equal(-at::ones({2})));
   EXPECT_TRUE(optimizer.last_step_rates().empty());
   EXPECT_EQ(optimizer.learning_rate(), 0);
+  expect_refused<UsageError>([&] { Scheduler(optimizer, linear_with_warmup(0, 10)); }, "has no learning rate");
+  expect_refused<UsageError>([&] { ReduceLROnPlateau plateau(optimizer); }, "has no learning rate");
 }
 
 TEST(CustomOptimizerState, ALoadThatKeepsStateIsRefused) {

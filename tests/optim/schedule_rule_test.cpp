@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "tutti/core/error.h"
@@ -159,6 +160,12 @@ TEST(TotalSteps, RefusesAnInvalidRun) {
   refused({.real_batch_size = 0, .num_steps = 1});
   refused({.gradient_accumulation_steps = 5, .num_steps = 4});
   refused({.dataset_size = 10, .batch_size = 11, .num_epochs = 1, .drop_last = true});
+  // Too large for 64 bits.
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  refused({.dataset_size = most, .batch_size = 2, .num_epochs = 1});
+  refused({.dataset_size = 10'000'000'000, .num_epochs = 1e9});
+  refused({.num_processes = 4, .num_steps = most / 2});
+  refused({.dataset_size = 10, .real_batch_size = most, .num_steps = 1});
 }
 
 }  // namespace

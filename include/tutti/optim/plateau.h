@@ -77,7 +77,6 @@ class ReduceLROnPlateau final : public Stateful {
   };
   bool improves(double metric) const;
   void reduce();
-  std::vector<double> rates() const;
 
   Optimizer optimizer_;
   PlateauOptions options_;
