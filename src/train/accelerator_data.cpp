@@ -138,9 +138,9 @@ JoinScope Accelerator::join_uneven_inputs(std::optional<bool> even_batches) {
         "join_uneven_inputs() with ignored_parameters: their gradient is the mean of one rank's batches and has no "
         "filler batches. Leave even_batches on");
   }
-  if (state_->local()) {
+  if (state_->local() || !state_->per_rank.empty()) {
     throw UsageError(
-        "join_uneven_inputs() while ranks take local steps: a local step is the mean of one rank's batches and has no "
+        "join_uneven_inputs() before the end of LocalSGD: a local step is the mean of one rank's batches and has no "
         "filler batches. Leave even_batches on");
   }
   return JoinScope(state_->loader_stack, even_batches);

@@ -192,8 +192,8 @@ void Accelerator::prepare_model(std::shared_ptr<torch::nn::Module> module) {
 
 Optimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer> optimizer) {
   state_->compare_options();
-  if (state_->takes_local_steps())
-    throw UsageError("prepare() while ranks take local steps: call LocalSGD's finish() first");
+  if (state_->takes_local_steps() || !state_->per_rank.empty())
+    throw UsageError("prepare() before the end of LocalSGD: call LocalSGD's finish() first");
   const std::vector<NamedParameter> listed = state_->trained_by(*optimizer);
   std::vector<std::string> names;
   for (const NamedParameter& parameter : listed) names.push_back(parameter.name);

@@ -71,6 +71,11 @@ LocalSGD::LocalSGD(Accelerator& accelerator, detail::ModelRef model, const Local
     : accelerator_(accelerator), reducers_(accelerator.state_->reducers_of({model})) {
   if (!options.enabled) return;
   const Accelerator::State& state = *accelerator.state_;
+  if (state.loader_stack->tail(/*even_batches=*/false) == EpochTail::join) {
+    throw UsageError(
+        "LocalSGD in join_uneven_inputs(): a local step is the mean of one rank's batches and has no filler batches. "
+        "End the scope first, or pass even_batches = true to it");
+  }
   std::vector<NamedParameter> parameters = named_parameters_of(*model);
   std::erase_if(parameters, [&state](const NamedParameter& one) { return state.is_ignored(one.tensor); });
   for (const Accelerator::State::PreparedReducer& one : state.reducers) {

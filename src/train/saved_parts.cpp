@@ -262,8 +262,11 @@ Accelerator::State::SavedParts Accelerator::State::saved_parts() {
   end_registrations();
   const Identities identities(models);
   SavedParts parts;
+  const bool is_local = local();
   for (const PreparedSchedule& schedule : schedulers) {
-    parts.add("scheduler", identities.optimizer(*schedule.optimizer), SavedParts::part_of(schedule.object));
+    SavedParts::Part part = SavedParts::part_of(schedule.object);
+    part.per_rank = is_local;
+    parts.add("scheduler", identities.optimizer(*schedule.optimizer), std::move(part));
   }
   for (const NamedLoader& loader : loaders) {
     SavedParts::Part part = SavedParts::part_of(loader.cursor.lock());
@@ -271,7 +274,6 @@ Accelerator::State::SavedParts Accelerator::State::saved_parts() {
     part.evaluation = loader.evaluation;
     parts.add(loader_kind, loader.description, std::move(part));
   }
-  const bool is_local = local();
   const auto add_unique = [&parts](const std::string& name, SavedParts::Part part, bool has_state_per_rank) {
     part.name = name;
     part.per_rank = has_state_per_rank;

@@ -4,10 +4,12 @@
 #include <torch/optim/sgd.h>
 
 #include "data/streams.h"
+#include "optim/refused.h"
 #include "support/rank_case.h"
 #include "train/trainer_run.h"
 #include "train/training_run.h"
 #include "tutti/core/error.h"
+#include "tutti/train/local_sgd.h"
 
 namespace tutti::test::data_test {
 namespace {
@@ -135,6 +137,28 @@ const RankCase refused("train_uneven_refused", [](const Communicator& communicat
 });
 TEST(JoinUnevenInputs, WhatWouldLeaveRanksWaitingIsRefusedOnAllOfThem) {
   refused.everywhere();
+}
+
+const RankCase with_local_sgd("train_uneven_local_sgd", [](const Communicator& communicator) {
+  Accelerator accelerator({.communicator = communicator});
+  Mlp net;
+  auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+  {
+    const auto join = accelerator.join_uneven_inputs(false);
+    expect_refused<UsageError>([&] { LocalSGD(accelerator, net); }, "LocalSGD in join_uneven_inputs()");
+    LocalSGD(accelerator, net, {.enabled = false});
+    const auto even = accelerator.join_uneven_inputs(true);
+    LocalSGD(accelerator, net);
+  }
+  for (const std::int64_t warmup_steps : {0, 2}) {
+    const LocalSGD local_sgd(accelerator, net, {.local_sgd_steps = 4, .algorithm = {.warmup_steps = warmup_steps}});
+    expect_refused<UsageError>([&] { static_cast<void>(accelerator.join_uneven_inputs()); },
+                               "join_uneven_inputs() before the end of LocalSGD");
+  }
+  const auto join = accelerator.join_uneven_inputs();
+});
+TEST(JoinUnevenInputs, IsRefusedTogetherWithLocalSGD) {
+  with_local_sgd.on_threads({1, 2});
 }
 
 const RankCase differ("train_loaders_differ", [](const Communicator& communicator) {

@@ -9,6 +9,7 @@
 
 #include <atomic>
 
+#include "optim/refused.h"
 #include "support/rank_case.h"
 #include "train/training_run.h"
 #include "tutti/core/error.h"
@@ -129,8 +130,10 @@ TEST(LocalSGD, EveryStepIsSynchronousTraining) {
 const RankCase post_local("post_local", [](const Communicator& communicator) {
   Accelerator accelerator({.gradient_accumulation_steps = 2, .communicator = communicator});
   Mlp net;
-  auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), rate));
+  const auto sgd = std::make_shared<torch::optim::SGD>(net->parameters(), rate);
+  auto [model, optimizer] = accelerator.prepare(net, sgd);
   LocalSGD local_sgd(accelerator, model, {.local_sgd_steps = 4, .algorithm = {.warmup_steps = 2}});
+  expect_refused<UsageError>([&] { accelerator.prepare(sgd); }, "call LocalSGD's finish() first");
   std::vector<std::int64_t> bytes;
   for (std::int64_t pass = 0; pass < 8; ++pass) {
     const auto window = accelerator.accumulate(model);
@@ -151,37 +154,58 @@ TEST(LocalSGD, AWarmUpSynchronizesGradients) {
   post_local.on_threads({2, 3});
 }
 
-// The gradients of one rank overflow, and only this rank skips the step. Afterwards all ranks train together again.
-const RankCase local_fp16("local_fp16", [](const Communicator& communicator) {
-  Accelerator accelerator(
-      {.mixed_precision = Precision::fp16, .grad_scaler = {.init_scale = 1024}, .communicator = communicator});
-  Mlp net;
-  auto [model, optimizer, scheduler] =
-      accelerator.prepare(net, torch::optim::SGD(net->parameters(), rate), linear_with_warmup(0, 100));
-  const auto step = [&](double factor) {
-    const Batch batch = batch_of(communicator.rank());
+/// A model that is trained in fp16 with a schedule.
+struct Fp16Run {
+  explicit Fp16Run(const Communicator& communicator)
+      : accelerator(
+            {.mixed_precision = Precision::fp16, .grad_scaler = {.init_scale = 1024}, .communicator = communicator}),
+        prepared(accelerator.prepare(net, torch::optim::SGD(net->parameters(), rate), linear_with_warmup(0, 100))) {}
+  void step(double factor) {
+    const Batch batch = batch_of(accelerator.rank());
     accelerator.backward(
         accelerator.autocast([&] { return loss_of(net->forward(batch.input), batch.target) * factor; }));
     optimizer.step();
     scheduler.step();
     optimizer.zero_grad();
-  };
+  }
+
+  Accelerator accelerator;
+  Mlp net;
+  std::tuple<Mlp&, Optimizer, Scheduler> prepared;
+  Optimizer& optimizer = std::get<1>(prepared);
+  Scheduler& scheduler = std::get<2>(prepared);
+};
+
+// The gradients of one rank overflow, and only this rank skips the step. Afterwards all ranks train together again.
+const RankCase local_fp16("local_fp16", [](const Communicator& communicator) {
+  const TemporaryFolder scratch;
+  const std::filesystem::path saved = communicator.broadcast_object(scratch.path().string()) + "/saved";
+  Fp16Run run(communicator);
   const bool mine = communicator.rank() == 1;
   {
-    LocalSGD local_sgd(accelerator, model, {.local_sgd_steps = 2});
+    LocalSGD local_sgd(run.accelerator, run.net, {.local_sgd_steps = 2});
     for (int i = 0; i < 2; ++i) {
-      step(mine && i == 0 ? 1e30 : 1.0);
-      EXPECT_EQ(optimizer.step_was_skipped(), mine && i == 0);
+      run.step(mine && i == 0 ? 1e30 : 1.0);
+      EXPECT_EQ(run.optimizer.step_was_skipped(), mine && i == 0);
       local_sgd.step();
+      if (i == 0) run.accelerator.save_state({.folder = saved});
     }
-    EXPECT_EQ(accelerator.loss_scale(), mine ? 512 : 1024);
+    EXPECT_EQ(run.accelerator.loss_scale(), mine ? 512 : 1024);
   }
-  EXPECT_EQ(accelerator.loss_scale(), 1024);
-  EXPECT_EQ(scheduler.position(), 2);
-  step(1.0);
-  for (const std::string& bytes : communicator.all_gather_object(bytes_of(*net))) EXPECT_TRUE(bytes == bytes_of(*net));
+  EXPECT_EQ(run.accelerator.loss_scale(), 1024);
+  EXPECT_EQ(run.scheduler.position(), 2);
+  run.step(1.0);
+  for (const std::string& bytes : communicator.all_gather_object(bytes_of(*run.net))) {
+    EXPECT_TRUE(bytes == bytes_of(*run.net));
+  }
+
+  Fp16Run resumed(communicator);
+  LocalSGD local_sgd(resumed.accelerator, resumed.net, {.local_sgd_steps = 2});
+  resumed.accelerator.load_state(saved);
+  EXPECT_EQ(resumed.accelerator.loss_scale(), mine ? 512 : 1024);
+  EXPECT_EQ(resumed.scheduler.position(), mine ? 0 : 1);
 });
-TEST(LocalSGD, ASkippedStepIsLocalAndForgottenAtTheEnd) {
+TEST(LocalSGD, ASkippedStepIsLocalIsSavedByRankAndIsForgottenAtTheEnd) {
   local_fp16.on_threads({2, 3});
 }
 

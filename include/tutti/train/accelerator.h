@@ -78,7 +78,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// different times. Loops that begin while the scope is open have the same number of batches on every rank: a rank
   /// that has run out of data gets filler batches of its first samples. accumulate() gives a filler batch weight 0 and
   /// backward() multiplies its loss by 0, so a step uses the actual data only. `even_batches` overrides the option of
-  /// the loaders. Every rank must call it. Throws UsageError while ranks take local steps (LocalSGD).
+  /// the loaders. Every rank must call it. Throws UsageError before the end of LocalSGD, also in its warm-up.
   JoinScope join_uneven_inputs(std::optional<bool> even_batches = std::nullopt);
   /// True if the current batch is filler: this rank has run out of data.
   bool on_filler_batch() const;

@@ -39,8 +39,8 @@ struct LocalSGDOptions {
 /// safe. The compiler fills in `where`.
 class LocalSGD {
  public:
-  /// Stops the synchronization of the gradients of `model`. Throws UsageError for options that contradict one another
-  /// and for a model that is not prepared.
+  /// Stops the synchronization of the gradients of `model`. Throws UsageError for options that contradict one another,
+  /// for a model that is not prepared, and in a scope of join_uneven_inputs().
   LocalSGD(Accelerator& accelerator, detail::ModelRef model, const LocalSGDOptions& options = {});
   /// Calls finish(), unless an exception unwinds; then no rank communicates. Throws as finish() does, which terminates
   /// the process inside std::optional, std::unique_ptr or a class whose destructor is noexcept. After finish() the
