@@ -16,10 +16,13 @@ namespace {
 
 // Ranks that compute from equal data may differ in the last digits, on other processors or numbers of threads.
 constexpr double rounding = 1e-5;
+// The sum of values of the size of 1 may be 0 but for rounding.
+constexpr double rounding_at_zero = 1e-8;
 
 bool same(double a, double b) {
   if (a == b || (std::isnan(a) && std::isnan(b))) return true;
-  return std::isfinite(a) && std::isfinite(b) && std::abs(a - b) <= rounding * std::max(std::abs(a), std::abs(b));
+  const double tolerance = std::max(rounding * std::max(std::abs(a), std::abs(b)), rounding_at_zero);
+  return std::isfinite(a) && std::isfinite(b) && std::abs(a - b) <= tolerance;
 }
 
 std::string name_at(const Scalars& results, std::size_t place) {

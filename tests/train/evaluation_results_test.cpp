@@ -28,6 +28,7 @@ TEST(SameResults, EqualResultsAreAccepted) {
 
 TEST(SameResults, OfResultsThatDifferByRoundingAllRanksTakeThoseOfRank0) {
   EXPECT_EQ(agreed_results({{{"loss", 0.1}}, {{"loss", std::nextafter(0.1, 1)}}}), (Scalars{{"loss", 0.1}}));
+  EXPECT_EQ(agreed_results({{{"bias", 1e-9}}, {{"bias", -2e-9}}}), (Scalars{{"bias", 1e-9}}));
 }
 
 TEST(SameResults, ADifferenceIsNamedWithItsRanks) {
