@@ -180,6 +180,8 @@ void TrainerContext::begin_fit(std::optional<std::int64_t> batches_per_epoch) {
   batches_per_epoch_ = batches_per_epoch;
   stop_requested_ = signal_received_ = last_step_ = false;
   stop_reason_.clear();
+  sums_ = {};  // an exception may have ended the last fit() within a window
+  device_loss_.reset();
   require_same_options();
   take_project();
   if (options_.resume) {

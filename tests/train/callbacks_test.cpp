@@ -79,6 +79,28 @@ TEST(NanGuard, NamesTheRankBeforeParametersAreSpoiled) {
   nan_guard.everywhere();
 }
 
+TEST(NanGuard, ARunThatResumesAfterItsErrorTrainsOn) {
+  const TemporaryFolder scratch;
+  TrainerRun run({.project = {.project_dir = scratch.path()}, .communicator = Communicator()},
+                 {.max_steps = 4, .save_every = 1, .resume = true});
+  struct SpoilOnce final : Callback {
+    explicit SpoilOnce(TrainerRun& of) : run(of) {}
+    void on_step_start(TrainerContext& trainer) override {
+      const bool now = trainer.global_step() == 2 && !std::exchange(spoiled, spoiled || trainer.global_step() == 2);
+      run.factor = now ? std::numeric_limits<double>::quiet_NaN() : 1.0;
+    }
+    TrainerRun& run;
+    bool spoiled = false;
+  };
+  const auto recorder = std::make_shared<Recorder>();
+  run.trainer.add_callback(recorder);
+  run.trainer.add_callback(std::make_shared<NanGuard>());
+  run.trainer.add_callback(std::make_shared<SpoilOnce>(run));
+  EXPECT_THROW(run.trainer.fit(), NonFiniteError);
+  EXPECT_EQ(run.trainer.fit(), StopReason::finished);
+  EXPECT_EQ(recorder->metrics.size(), 4U);
+}
+
 TEST(NanGuard, LeavesAnOverflowToTheLossScaler) {
   TrainerRun run(
       {.mixed_precision = Precision::fp16, .grad_scaler = {.init_scale = 3e38}, .communicator = Communicator()},

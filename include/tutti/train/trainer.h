@@ -53,7 +53,8 @@ class Trainer final : public TrainerContext {
   /// project has a folder. Returns the reason why the run ended, and rank 0 writes it to standard error in a line.
   /// After StopReason::signal the run is not complete: a program should then exit with a code other than 0. Without
   /// max_epochs throws UsageError, after the last checkpoint, when 2 epochs in a row have no batch: max_steps cannot be
-  /// reached. Every rank must call it.
+  /// reached. A further call after stop() goes on with the next epoch of the loader, in the same epoch of the Trainer;
+  /// to go on at the batch where the run stopped, resume from the checkpoint. Every rank must call it.
   StopReason fit(const CallSite& where = CallSite::here()) {
     const CallSiteScope here(where);
     const FitScope scope(*this);
