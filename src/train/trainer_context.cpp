@@ -56,16 +56,17 @@ bool due(std::int64_t step, std::int64_t every) {
   return every > 0 && step % every == 0;
 }
 
-/// Leaves its lifetime out of the time since `began`.
+/// Leaves its lifetime out of the time since `began`. A clock within the lifetime of another one has no effect.
 class PausedClock {
  public:
   explicit PausedClock(Clock::time_point& began) : began_(began) {}
-  ~PausedClock() { began_ += Clock::now() - paused_at_; }
+  ~PausedClock() { began_ = before_ + (Clock::now() - paused_at_); }
   PausedClock(const PausedClock&) = delete;
   PausedClock& operator=(const PausedClock&) = delete;
 
  private:
   Clock::time_point& began_;
+  const Clock::time_point before_ = began_;
   const Clock::time_point paused_at_ = Clock::now();
 };
 
@@ -323,7 +324,11 @@ Scalars TrainerContext::evaluate(const CallSite& where) {
   const CallSiteScope here(where);
   if (!evaluation_) throw UsageError("Trainer: evaluate() without set_evaluation(): set the evaluation function first");
   const PausedClock paused(step_began_);
-  const auto exit = c10::make_scope_exit([this] { trigger(&Callback::on_evaluate_exit); });
+  evaluating_ = true;
+  const auto exit = c10::make_scope_exit([this] {
+    trigger(&Callback::on_evaluate_exit);
+    evaluating_ = false;
+  });
   trigger(&Callback::on_evaluate_start);
   Scalars results;
   {
@@ -343,6 +348,11 @@ Scalars TrainerContext::evaluate(const CallSite& where) {
 
 std::filesystem::path TrainerContext::save_checkpoint(const CallSite& where) {
   const CallSiteScope here(where);
+  if (evaluating_) {
+    throw UsageError(
+        "Trainer: save_checkpoint() during an evaluation: a callback such as Ema may have replaced the parameters. "
+        "Call it in on_step_end(), which follows the evaluation");
+  }
   const PausedClock paused(step_began_);
   trigger(&Callback::on_checkpoint_start);
   SaveStateOptions save{.asynchronous = options_.asynchronous_checkpoints};

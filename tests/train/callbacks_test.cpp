@@ -182,6 +182,35 @@ TEST(Ema, LeavesTheModelAsItWasIfAnEvaluationThrows) {
   }
 }
 
+TEST(Ema, NoCheckpointIsSavedWhileTheModelHasTheAverages) {
+  const TemporaryFolder scratch;
+  struct Saves final : Callback {
+    void on_evaluate_end(TrainerContext& trainer, const Scalars&) override { trainer.save_checkpoint(); }
+  };
+  TrainerRun run({.project = {.project_dir = scratch.path()}, .communicator = Communicator()},
+                 {.max_steps = 2, .evaluate_every = 1});
+  run.trainer.set_evaluation([] { return Scalars{{"loss", 1.0}}; });
+  run.trainer.add_callback(std::make_shared<Ema>());
+  run.trainer.add_callback(std::make_shared<Saves>());
+  expect_refused<UsageError>([&] { run.trainer.fit(); }, "save_checkpoint() during an evaluation");
+  EXPECT_FALSE(CheckpointFolder(scratch.path() / "checkpoints").newest());
+  run.trainer.save_checkpoint();
+}
+
+// The meta device stands for an accelerator.
+TEST(Ema, LoadsItsStateToTheDeviceOfTheAverage) {
+  const auto state_on = [](at::Device device) {
+    StateDict state;
+    state.set("steps", std::int64_t{1});
+    state.set("average.weight", at::zeros({2}, device));
+    return state;
+  };
+  Ema ema;
+  ema.load_state_dict(state_on(at::kMeta));
+  ema.load_state_dict(state_on(at::kCPU));
+  EXPECT_EQ(ema.average().at("weight").device(), at::Device(at::kMeta));
+}
+
 const RankCase local_norms("nan_guard_local_norms", [](const Communicator& communicator) {
   Accelerator accelerator({.ignored_parameters = {"first", "second"}, .communicator = communicator});
   auto loader = accelerator.data_loader(Samples{8 * communicator.size()}, {.batch_size = 2});

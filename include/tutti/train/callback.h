@@ -41,7 +41,8 @@ class Callback : public Stateful {
   virtual void on_optimizer_step_end(TrainerContext&) {}
   /// Called before the evaluation function. The model is still in training mode.
   virtual void on_evaluate_start(TrainerContext&) {}
-  /// Called after the evaluation. The names in `results` are "eval/...".
+  /// Called after the evaluation. The names in `results` are "eval/...". The model may still hold what another callback
+  /// has set for the evaluation, so TrainerContext::save_checkpoint() throws UsageError.
   virtual void on_evaluate_end(TrainerContext&, const Scalars& /*results*/) {}
   /// Called last, after on_evaluate_end of all callbacks, and on ranks whose evaluation or callback throws. A callback
   /// undoes what its on_evaluate_start has done, if that was called. Must not throw, and must not call collectives.

@@ -63,7 +63,9 @@ class TrainerContext {
   /// Evaluates, and logs the results once fit() has begun. Every rank must call it. Throws MismatchError, on all ranks,
   /// if a result differs between ranks.
   Scalars evaluate(const CallSite& where = CallSite::here());
-  /// Saves a checkpoint and returns its folder. Every rank must call it, between steps.
+  /// Saves a checkpoint and returns its folder. Every rank must call it, between steps. Throws UsageError during an
+  /// evaluation, because callbacks may have replaced the parameters: a callback that saves after an evaluation does so
+  /// in on_step_end().
   std::filesystem::path save_checkpoint(const CallSite& where = CallSite::here());
   /// Ends the run after the current optimizer step. Every rank must call it in the same step. `reason`: shown when
   /// fit() ends, for example "EarlyStopping: eval/loss has not improved".
@@ -191,6 +193,7 @@ class TrainerContext {
   bool stop_requested_ = false;
   std::string stop_reason_;
   bool signal_received_ = false;
+  bool evaluating_ = false;
   bool last_step_ = false;  // the last optimizer step has read the last batch of max_epochs, on all ranks
   std::int64_t logged_step_ = 0;
   std::int64_t evaluated_step_ = -1;

@@ -42,7 +42,12 @@ void Ema::load_state_dict(const StateDict& state) {
   const auto steps = state.get<std::int64_t>("steps");
   std::map<std::string, at::Tensor> average;
   const StateDict saved = state.part("average");
-  for (const auto& [name, value] : saved.values()) average.emplace(name, saved.get<at::Tensor>(name).clone());
+  for (const auto& [name, value] : saved.values()) {
+    const at::Tensor& tensor = saved.get<at::Tensor>(name);
+    const auto known = average_.find(name);
+    const at::Device device = known == average_.end() ? tensor.device() : known->second.device();
+    average.emplace(name, tensor.to(device, /*non_blocking=*/false, /*copy=*/true));
+  }
   steps_ = steps;
   average_ = std::move(average);
 }
