@@ -3,6 +3,7 @@
 #include <csignal>
 
 #include <array>
+#include <mutex>
 
 namespace tutti {
 
@@ -10,9 +11,11 @@ namespace {
 
 constexpr std::array signals{SIGINT, SIGTERM};  // SIGINT first: note() uses before[0]
 
-// Global, because a signal handler can access globals only. Owned by the only StopSignal.
+// Global, because a signal handler can access globals only. All StopSignals share them.
 volatile std::sig_atomic_t received_signal = 0;
 std::array<struct sigaction, signals.size()> before;
+std::mutex stop_signals_mutex;
+int stop_signals = 0;  // that exist; guarded by stop_signals_mutex
 
 void restore() {
   for (std::size_t i = 0; i < signals.size(); ++i) ::sigaction(signals[i], &before[i], nullptr);
@@ -26,6 +29,8 @@ void note(int signal) {
 }  // namespace
 
 StopSignal::StopSignal() {
+  const std::lock_guard lock(stop_signals_mutex);
+  if (stop_signals++ > 0) return;
   received_signal = 0;
   struct sigaction action {};
   action.sa_handler = note;
@@ -35,7 +40,12 @@ StopSignal::StopSignal() {
 }
 
 StopSignal::~StopSignal() {
-  restore();
+  {
+    const std::lock_guard lock(stop_signals_mutex);
+    if (--stop_signals > 0) return;
+    restore();
+  }
+  if (raises_again_ && received()) ::raise(received_signal);
 }
 
 bool StopSignal::received() const {

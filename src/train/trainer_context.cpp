@@ -91,6 +91,7 @@ StateDict TrainerContext::Progress::state_dict() const {
   StateDict state;
   state.set("global_step", global_step);
   state.set("epoch", epoch);
+  state.set("evaluation_is_due", evaluation_is_due);
   return state;
 }
 
@@ -98,6 +99,8 @@ void TrainerContext::Progress::load_state_dict(const StateDict& state) {
   const auto step = state.get<std::int64_t>("global_step");
   epoch = state.get<std::int64_t>("epoch");
   global_step = step;
+  evaluation_is_due =
+      state.contains("evaluation_is_due") && state.get<bool>("evaluation_is_due");  // not in earlier versions
 }
 
 TrainerContext::TrainerContext(Accelerator& accelerator, std::shared_ptr<torch::nn::Module> module, Optimizer optimizer,
@@ -228,6 +231,7 @@ StopReason TrainerContext::end_fit() {
                             : stop_requested_ ? StopReason::callback
                                               : StopReason::finished;
   report_end(reason);
+  if (signal_ && reason != StopReason::signal) signal_->leave_to_the_program();
   return reason;
 }
 
@@ -286,10 +290,8 @@ void TrainerContext::after_optimizer_step() {
     bar_->update(global_step(), loss.data());
   }
   if (due(global_step(), options_.log_every)) log_metrics();
-  if (due(global_step(), options_.evaluate_every)) {
-    evaluate({});
-    step_plateau_schedule();
-  }
+  progress_->evaluation_is_due = due(global_step(), options_.evaluate_every);
+  if (!signal_received_) evaluate_if_due();
   // The last checkpoint of a run is saved by finish(), after the evaluation at the end.
   if (done()) {
     finish();
@@ -298,8 +300,10 @@ void TrainerContext::after_optimizer_step() {
   }
 }
 
-/// Called for evaluations of evaluate_every only: the evaluation at the end of a run is not one of the schedule's.
-void TrainerContext::step_plateau_schedule() {
+// The evaluation at the end of a run is not one of the schedule's.
+void TrainerContext::evaluate_if_due() {
+  if (!std::exchange(progress_->evaluation_is_due, false) || options_.evaluate_every == 0) return;
+  evaluate({});
   if (schedule_.follows_a_metric()) schedule_.step(metric_in(last_evaluation_, options_.plateau_metric, "Trainer"));
 }
 

@@ -129,6 +129,20 @@ TEST(TrainerOptions, ASecondSigtermHasNoEffect) {
   EXPECT_TRUE(CheckpointFolder(folder.path() / "checkpoints").newest());
 }
 
+// After the last step no rank can tell the others to stop.
+TEST(TrainerOptions, ASignalAfterTheLastStepIsLeftToTheProgram) {
+  struct RaiseAtTheEnd final : Callback {
+    void on_fit_end(TrainerContext&) override { std::raise(SIGTERM); }
+  };
+  TrainerRun run({.communicator = Communicator()}, {.max_steps = 1});
+  run.trainer.add_callback(std::make_shared<RaiseAtTheEnd>());
+  signals_seen = 0;
+  const auto before = std::signal(SIGTERM, [](int) { signals_seen = signals_seen + 1; });
+  EXPECT_EQ(run.trainer.fit(), StopReason::finished);
+  std::signal(SIGTERM, before);
+  EXPECT_EQ(signals_seen, 1);
+}
+
 // One process.
 const RankProgram two_signals("trainer_two_signals", [] {
   TrainerRun run({.communicator = Communicator()}, {.max_steps = 3});

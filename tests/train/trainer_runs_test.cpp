@@ -151,6 +151,47 @@ TEST(TrainerRuns, AnExceptionRestoresTheSignalHandlers) {
   }
 }
 
+TEST(TrainerRuns, RanksThatAreThreadsRestoreTheSignalHandlers) {
+  const auto term = std::signal(SIGTERM, SIG_DFL);
+  const auto interrupt = std::signal(SIGINT, SIG_DFL);
+  run_thread_ranks(2, [](const Communicator& communicator) {
+    TrainerRun run({.communicator = communicator}, {.max_steps = 2});
+    run.trainer.fit();
+  });
+  EXPECT_EQ(std::signal(SIGTERM, term), SIG_DFL);
+  EXPECT_EQ(std::signal(SIGINT, interrupt), SIG_DFL);
+}
+
+const RankCase left_out_evaluation("left_out_evaluation", [](const Communicator& communicator) {
+  const TemporaryFolder scratch;
+  const std::string folder = communicator.broadcast_object(scratch.path().string());
+  struct Raise final : Callback {
+    void on_optimizer_step_end(TrainerContext& trainer) override {
+      if (trainer.global_step() == 2 && trainer.accelerator().is_last_process()) ::raise(SIGTERM);
+    }
+  };
+  const auto evaluated_in = [&](StopReason reason) {
+    TrainerRun run({.project = {.project_dir = folder}, .communicator = communicator},
+                   {.max_steps = 5, .evaluate_every = 3, .resume = true});
+    std::vector<std::int64_t> steps;
+    run.trainer.set_evaluation([&] {
+      steps.push_back(run.trainer.global_step());
+      return Scalars{{"loss", 1.0}};
+    });
+    run.trainer.add_callback(std::make_shared<Raise>());
+    EXPECT_EQ(run.trainer.fit(), reason);
+    return steps;
+  };
+  using Steps = std::vector<std::int64_t>;
+  EXPECT_EQ(evaluated_in(StopReason::signal), Steps{});  // it stops after step 3
+  EXPECT_EQ(evaluated_in(StopReason::finished), (Steps{3, 5}));
+  EXPECT_EQ(evaluated_in(StopReason::finished), Steps{});
+  communicator.barrier().wait();
+});
+TEST(TrainerRuns, ASignalLeavesADueEvaluationToTheResumedRun) {
+  left_out_evaluation.on_processes({1, 2});
+}
+
 // Otherwise the resumed run would log the loss of a part of the window.
 TEST(TrainerRuns, StopEndsTheRunAfterTheWholeWindow) {
   struct StopInWindow final : Callback {

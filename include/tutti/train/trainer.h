@@ -60,6 +60,7 @@ class Trainer final : public TrainerContext {
     const FitScope scope(*this);
     begin_fit(batches_per_epoch());
     trigger(&Callback::on_fit_start);
+    evaluate_if_due();
     bool was_empty = false;
     while (!done()) {
       trigger(&Callback::on_epoch_start);

@@ -106,6 +106,7 @@ class TrainerContext {
   struct Progress final : Stateful {
     std::int64_t global_step = 0;
     std::int64_t epoch = 0;
+    bool evaluation_is_due = false;  // of evaluate_every, which a signal has left to the resumed run
     StateDict state_dict() const override;
     void load_state_dict(const StateDict& state) override;
   };
@@ -136,6 +137,8 @@ class TrainerContext {
   void optimizer_step(double batches_read);
   /// Logs, evaluates and saves in the steps that the options select.
   void after_optimizer_step();
+  /// Runs the evaluation of evaluate_every, if it has not run after the last step.
+  void evaluate_if_due();
   /// Logs, evaluates and saves at the end of the run, if the last step has not.
   void finish();
   [[noreturn]] void fail_without_data();
@@ -175,7 +178,6 @@ class TrainerContext {
   LateValue reduce_loss(double host_loss, double weight, double where_losses_are);
   /// Writes the reason why the run ended, on rank 0.
   void report_end(StopReason reason);
-  void step_plateau_schedule();
   void log_metrics();
   void log(Scalars scalars);
   LateValue weight_norm() const;

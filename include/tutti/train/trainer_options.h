@@ -36,7 +36,9 @@ struct TrainerOptions {
   /// The evaluation result that is passed to a ReduceLROnPlateau, after each evaluation of evaluate_every.
   std::string plateau_metric = "eval/loss";
   /// SIGINT and SIGTERM end the run after the current step, with a checkpoint and without an evaluation. A second
-  /// SIGINT ends the program at once. Further SIGTERMs have no effect, because schedulers repeat SIGTERM.
+  /// SIGINT ends the program at once. Further SIGTERMs have no effect, because schedulers repeat SIGTERM. A signal
+  /// after the last step is raised again at the end of fit(), for the handler of the program. An evaluation of
+  /// evaluate_every that the signal left out is the first action of the resumed run.
   bool stop_on_signal = true;
 
   /// Show a progress bar on the standard error of rank 0.
