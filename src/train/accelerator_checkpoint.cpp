@@ -126,6 +126,7 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options, c
     content.per_rank.set("random", random_state());
     for (const auto& [name, values] : own_values) answer.digests.emplace(name, digest_of(values));
     if (!is_main_process()) return answer.to_text();
+    for (const auto& tracker : state_->trackers) tracker->flush();  // a resumed run does not log these steps again
     if (!state_->run) state_->run = checkpoint::new_token();
     content.run = *state_->run;
     if (!automatic) return answer.to_text();

@@ -180,6 +180,7 @@ struct Accelerator::State {
     std::string name;
     Hyperparameters hyperparameters;
     std::int64_t step = 0;
+    bool has_fit = false;  ///< a Trainer's fit() has begun since
   };
   std::optional<TrackedRun> tracked_run;
 };

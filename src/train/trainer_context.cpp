@@ -201,10 +201,7 @@ void TrainerContext::begin_fit(std::optional<std::int64_t> batches_per_epoch) {
     tensorboard = tracker.get();
     accelerator_.add_tracker(std::move(tracker));
   }
-  const auto& tracked = accelerator_.state_->tracked_run;  // perhaps by the program
-  if (!tracked || tracked->step != global_step() || !options_.hyperparameters.empty()) {
-    accelerator_.init_trackers(options_.run_name, options_.hyperparameters, global_step());
-  }
+  begin_tracking();
   if (options_.progress_bar && accelerator_.is_main_process()) {
     bar_ = std::make_unique<ProgressBar>(
         ProgressBarOptions{.total = options_.max_steps.value_or(0), .start = global_step()});
@@ -213,6 +210,21 @@ void TrainerContext::begin_fit(std::optional<std::int64_t> batches_per_epoch) {
   step_began_ = std::chrono::steady_clock::now();
   waited_before_ = accelerator_.stats().seconds_waiting;
   clock_.take();
+}
+
+void TrainerContext::begin_tracking() {
+  auto& tracked = accelerator_.state_->tracked_run;
+  const bool by_the_program = tracked && !tracked->has_fit;
+  const bool adds_hyperparameters = !options_.hyperparameters.empty();
+  if (by_the_program) {  // also for a further fit()
+    options_.run_name = tracked->name;
+    if (!adds_hyperparameters) options_.hyperparameters = tracked->hyperparameters;
+  }
+  // A further fit() voids what an earlier one has logged for later steps.
+  if (!by_the_program || tracked->step != global_step() || adds_hyperparameters) {
+    accelerator_.init_trackers(options_.run_name, options_.hyperparameters, global_step());
+  }
+  tracked->has_fit = true;
 }
 
 TrainerContext::FitScope::~FitScope() {

@@ -219,8 +219,11 @@ TEST(TrainerRuns, TheLearningRateIsThatOfTheStep) {
 
 struct Starts final : Tracker {
   explicit Starts(std::vector<std::string>& runs) : runs_(runs) {}
-  void start(const std::string& run, const Hyperparameters&, std::int64_t) override { runs_.push_back(run); }
+  void start(const std::string& run, const Hyperparameters& hyperparameters, std::int64_t step) override {
+    runs_.push_back(run + (hyperparameters.contains("rate") ? " with its rate" : "") + " at " + std::to_string(step));
+  }
   void log(std::int64_t, const Scalars&) override { runs_.emplace_back("log"); }
+  void flush() override { runs_.emplace_back("flush"); }
   std::vector<std::string>& runs_;
 };
 
@@ -233,9 +236,45 @@ TEST(TrainerRuns, EachTrackerStartsOnceBeforeItLogs) {
   run.accelerator.init_trackers("of the program");
   run.accelerator.add_tracker(std::make_unique<Starts>(after));
   run.trainer.fit();
-  const std::vector<std::string> expected{"of the program", "log"};
+  const std::vector<std::string> expected{"of the program at 0", "log", "flush"};  // flushed with the checkpoint
   EXPECT_EQ(before, expected);
   EXPECT_EQ(after, expected);
+}
+
+TEST(TrainerRuns, AResumedRunHasTheNameAndHyperparametersOfTheProgram) {
+  const TemporaryFolder scratch;
+  std::vector<std::string> runs;
+  for (const std::int64_t steps : {1, 2}) {
+    TrainerRun run({.project = {.project_dir = scratch.path()}, .communicator = Communicator()},
+                   {.max_steps = steps, .resume = true});
+    run.accelerator.add_tracker(std::make_unique<Starts>(runs));
+    run.accelerator.init_trackers("of the program", {{"rate", 0.5}});
+    run.trainer.fit();
+  }
+  EXPECT_EQ(runs, (std::vector<std::string>{"of the program with its rate at 0", "log", "flush",
+                                            "of the program with its rate at 0", "of the program with its rate at 1",
+                                            "log", "flush"}));
+}
+
+// The values of a run that has failed are void.
+TEST(TrainerRuns, ARunThatBeginsAgainStartsItsTrackersAgain) {
+  struct ThrowOnce final : Callback {
+    bool throws = true;
+    void on_optimizer_step_end(TrainerContext&) override {
+      if (std::exchange(throws, false)) throw std::runtime_error("once");
+    }
+  };
+  const TemporaryFolder scratch;
+  TrainerRun run({.project = {.project_dir = scratch.path()}, .communicator = Communicator()}, {.max_steps = 1});
+  std::vector<std::string> runs;
+  run.accelerator.add_tracker(std::make_unique<Starts>(runs));
+  run.accelerator.init_trackers("of the program");
+  run.accelerator.save_state();
+  run.trainer.add_callback(std::make_shared<ThrowOnce>());
+  EXPECT_THROW(run.trainer.fit(), std::runtime_error);
+  run.accelerator.load_latest_state();
+  run.trainer.fit();
+  EXPECT_EQ(runs, (std::vector<std::string>{"of the program at 0", "flush", "of the program at 0", "log", "flush"}));
 }
 
 const RankCase differing_options("differing_options", [](const Communicator& communicator) {

@@ -19,14 +19,14 @@ class Tracker {
  public:
   virtual ~Tracker() = default;
 
-  /// Called once, before any other method. `step` is 0, or the step of the checkpoint that the run resumes from. Values
-  /// that were logged for later steps are void.
+  /// Called before any other method, and again where a run of the same process resumes or begins again. `step` is 0, or
+  /// the step of the checkpoint that the run resumes from. Values that were logged for later steps are void.
   virtual void start(const std::string& /*run*/, const Hyperparameters& /*hyperparameters*/, std::int64_t /*step*/) {}
   /// Logs the values of optimizer step `step`. A program may log steps in any order. Values may be NaN or infinite.
   virtual void log(std::int64_t step, const Scalars& scalars) = 0;
   /// Logs a text of optimizer step `step`.
   virtual void log_text(std::int64_t /*step*/, const std::string& /*name*/, const std::string& /*text*/) {}
-  /// After it returns, all logged values survive a crash of the process.
+  /// After it returns, all logged values survive a crash of the machine. Accelerator::save_state() calls it.
   virtual void flush() {}
 };
 

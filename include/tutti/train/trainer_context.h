@@ -174,6 +174,8 @@ class TrainerContext {
   void require_same_options() const;
   /// Throws UsageError, on all ranks, if another run trains in the project's folder or another Trainer has.
   void take_project();
+  /// Starts the trackers at the present step, unless the program has.
+  void begin_tracking();
   void reduce_metrics(double batches_read);
   LateValue reduce_loss(double host_loss, double weight, double where_losses_are);
   /// Writes the reason why the run ended, on rank 0.

@@ -45,9 +45,9 @@ struct TrainerOptions {
   bool progress_bar = true;
   /// Also write TensorBoard event files, to DIR/tensorboard of the project.
   bool tensorboard = false;
-  /// The name of the run in trackers.
+  /// The name of the run in trackers, unless the program has called Accelerator::init_trackers().
   std::string run_name = "run";
-  /// Hyperparameters that trackers record once, at the start.
+  /// Hyperparameters that trackers record at the start. Empty: those of the program's init_trackers().
   Hyperparameters hyperparameters{};
 };
 
