@@ -43,7 +43,8 @@ struct PlateauOptions {
 class ReduceLROnPlateau final : public Stateful {
  public:
   /// `agree` maps the metric of this rank to a metric that is equal on all ranks, for example the mean. The default
-  /// returns its argument, which is correct only if the metrics are equal. Throws UsageError for options out of range.
+  /// returns its argument, which is correct only if the metrics are equal. Throws UsageError for options out of range,
+  /// and for an optimizer without a learning rate.
   explicit ReduceLROnPlateau(
       Optimizer optimizer, const PlateauOptions& options = {},
       std::function<double(double)> agree = [](double metric) { return metric; });
