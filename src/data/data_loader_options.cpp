@@ -38,11 +38,8 @@ ShardOptions shard_options(const DataLoaderOptions& options, std::int64_t datase
   if (options.num_workers < 0) {
     throw UsageError("num_workers is " + std::to_string(options.num_workers) + ": it must not be negative");
   }
-  if (options.prefetch_factor < 1) {
-    throw UsageError("prefetch_factor is " + std::to_string(options.prefetch_factor) + ": it must be at least 1");
-  }
   require_at_most("num_workers", options.num_workers, most_workers);
-  require_at_most("prefetch_factor", options.prefetch_factor, most_batches_ahead);
+  require_prefetch_factor(options.prefetch_factor);
   const auto batch_size = options.split_batches ? split_over(options.batch_size, world_size) : options.batch_size;
   require_micro_batch(options.batch_size, batch_size, world_size);
   return {.dataset_size = dataset_size,

@@ -85,8 +85,7 @@ std::int64_t EpochCursor::batches_per_epoch() const {
 
 std::int64_t EpochCursor::local_batches_per_epoch() const {
   if (options_.drop_last) return batches_per_epoch();
-  const auto own = unique_shard_size(sharding_of(next_epoch()));
-  return (own + options_.batch_size - 1) / options_.batch_size;
+  return divide_up(unique_shard_size(sharding_of(next_epoch())), options_.batch_size);
 }
 
 std::int64_t EpochCursor::batches_left() const {

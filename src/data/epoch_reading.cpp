@@ -8,14 +8,6 @@
 
 namespace tutti {
 
-namespace {
-
-std::int64_t batches_of(std::int64_t samples, std::int64_t batch_size) {
-  return (samples + batch_size - 1) / batch_size;
-}
-
-}  // namespace
-
 EpochReading::EpochReading(std::shared_ptr<EpochCursor> cursor, EpochTail tail, const LoaderAgreement& agreement)
     : cursor_(std::move(cursor)),
       epoch_(cursor_->next_epoch()),
@@ -32,8 +24,8 @@ EpochReading::EpochReading(std::shared_ptr<EpochCursor> cursor, EpochTail tail, 
   if (tail_ != EpochTail::shorten || shard_options.drop_last) return;
   ShardOptions last_rank = shard_options;
   last_rank.rank = shard_options.world_size - 1;
-  uneven_ = batches_of(unique_shard_size(last_rank, read), batch_size_) != size_;
-  size_ = batches_of(unique_items_, batch_size_);
+  uneven_ = divide_up(unique_shard_size(last_rank, read), batch_size_) != size_;
+  size_ = divide_up(unique_items_, batch_size_);
 }
 
 EpochReading::~EpochReading() {

@@ -16,6 +16,8 @@ constexpr std::int64_t last_epoch = std::int64_t{1} << 62;
 /// Throws UsageError with the option's name, its value and the limit.
 void require_at_most(const std::string& option, std::int64_t value, std::int64_t most);
 
+void require_prefetch_factor(std::int64_t value);
+
 /// The same for an option batch_size that gives each of `world_size` ranks `of_rank` samples.
 void require_micro_batch(std::int64_t batch_size, std::int64_t of_rank, int world_size);
 

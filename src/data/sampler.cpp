@@ -14,10 +14,6 @@
 namespace tutti {
 namespace {
 
-std::int64_t divide_up(std::int64_t dividend, std::int64_t divisor) {
-  return (dividend + divisor - 1) / divisor;
-}
-
 void require(bool condition, const std::string& message) {
   if (!condition) throw UsageError(message);
 }

@@ -31,9 +31,7 @@ std::int64_t checked_batch_size(const StreamLoaderOptions& options, const Loader
   require_option(
       options.num_workers == 0 || options.num_workers == 1,
       "num_workers is " + std::to_string(options.num_workers) + ": a stream is read in order, so it must be 0 or 1");
-  require_option(options.prefetch_factor >= 1,
-                 "prefetch_factor is " + std::to_string(options.prefetch_factor) + ": it must be at least 1");
-  require_at_most("prefetch_factor", options.prefetch_factor, most_batches_ahead);
+  require_prefetch_factor(options.prefetch_factor);
   require_option(
       options.sharding == StreamSharding::slices || group.world_size == 1 || group.agreement,
       "StreamSharding::per_rank: ranks must agree on where their streams end, and no agreement is set. Make the loader "

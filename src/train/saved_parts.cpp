@@ -1,13 +1,12 @@
 #include "train/saved_parts.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <functional>
 #include <set>
 #include <span>
 #include <utility>
 
+#include "tracking/printed.h"
 #include "train/match_saved.h"
 #include "tutti/checkpoint/model_file.h"
 #include "tutti/core/error.h"
@@ -71,9 +70,7 @@ class Identities {
       const std::string line = name + "\n";
       sum = crc32c(std::as_bytes(std::span(line)), sum);
     }
-    std::array<char, 9> text{};
-    std::snprintf(text.data(), text.size(), "%08x", sum);
-    return std::to_string(names.size()) + " parameters " + text.data();
+    return std::to_string(names.size()) + " parameters " + printed("%08x", sum);
   }
   std::string optimizer(const torch::optim::Optimizer& optimizer) const {
     std::vector<ParameterKey> parameters;

@@ -2,14 +2,13 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
 #include <cstdint>
-#include <cstdio>
 #include <span>
 #include <sstream>
 #include <type_traits>
 #include <vector>
 
+#include "tracking/printed.h"
 #include "tutti/detail/core/crc32c.h"
 
 namespace tutti {
@@ -56,9 +55,7 @@ std::string digest_of(const StateDict& state) {
     digest.add(value.index());
     std::visit([&digest](const auto& one) { digest.add(one); }, value);
   }
-  std::array<char, 9> text{};
-  std::snprintf(text.data(), text.size(), "%08x", digest.sum());
-  return text.data();
+  return printed("%08x", digest.sum());
 }
 
 }  // namespace tutti

@@ -4,9 +4,7 @@
 #include <c10/util/ScopeExit.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cstdio>
 #include <iostream>
 #include <limits>
 #include <utility>
@@ -297,9 +295,7 @@ void TrainerContext::optimizer_step(double batches_read) {
 void TrainerContext::after_optimizer_step() {
   if (bar_) {
     if (metrics_.loss.is_ready()) shown_loss_ = metrics_.loss;
-    std::array<char, 32> loss{};
-    if (shown_loss_) std::snprintf(loss.data(), loss.size(), "loss %.4f", *shown_loss_);
-    bar_->update(global_step(), loss.data());
+    bar_->update(global_step(), shown_loss_ ? printed("loss %.4f", *shown_loss_) : "");
   }
   if (due(global_step(), options_.log_every)) log_metrics();
   progress_->evaluation_is_due = due(global_step(), options_.evaluate_every);

@@ -102,7 +102,6 @@ class StreamLoader<Dataset>::Loop {
         tail_(loader.group_.stack->tail(loader.options_.even_batches)),
         agreement_(loader.group_.agreement, {.sharding = loader.options_.sharding,
                                              .tail = tail_,
-                                             .rank = loader.group_.rank,
                                              .world_size = loader.group_.world_size,
                                              .loop = loop_guard_.number()}),
         reading_(loader.dataset_,

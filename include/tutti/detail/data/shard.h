@@ -32,6 +32,10 @@ struct EpochSegment {
   std::int64_t batches = 0;             ///< of each rank
 };
 
+constexpr std::int64_t divide_up(std::int64_t dividend, std::int64_t divisor) {
+  return (dividend + divisor - 1) / divisor;
+}
+
 /// True if `options` shard as `segment` was sharded, so that reading under them continues the segment.
 bool same_sharding(const EpochSegment& segment, const ShardOptions& options);
 

@@ -20,7 +20,6 @@ enum class StreamDecision { more, end };
 struct StreamLoopInfo {
   StreamSharding sharding = StreamSharding::slices;
   EpochTail tail = EpochTail::repeat;
-  int rank = 0;
   int world_size = 1;
   std::int64_t loop = 0;  ///< the loop's number on this rank
 };
