@@ -14,8 +14,8 @@ namespace tutti {
 class Scheduler final : public Stateful {
  public:
   /// Sets the learning rate of position 0. The schedule multiplies the learning rates that the optimizer has at this
-  /// call; of a parameter group that is added later, the rate at the next step(). Throws UsageError for a schedule with
-  /// a momentum on an optimizer without one.
+  /// call; of a parameter group that is added later, the rate at the next step(). Throws UsageError for an optimizer
+  /// without a learning rate, and for a schedule with a momentum on an optimizer without one.
   Scheduler(Optimizer optimizer, LrSchedule schedule, const SchedulePace& pace = {});
 
   /// Advances by the pace, and sets the learning rate if an optimizer step ends a window. Does nothing if that step was
