@@ -75,7 +75,7 @@ FAULTS = [
     Fault("sync/sparse_rows.cpp", "sparse gradients are sums, not means",
           "mean.values().mul_(scale);", "(void)scale;"),
     Fault("sync/window.cpp", "a step does not end the pending passes",
-          "passes_ = pending_ = syncs_ = 0;", "passes_ = syncs_ = 0;"),
+          "passes_ = joined_ = pending_ = joined_pending_ = syncs_ = 0;", "passes_ = syncs_ = 0;"),
     Fault("sync/sync_driver.cpp", "gradients written in flight need no second synchronization",
           "trailer.needs_another_sync = store_.any_written_in_flight();", "trailer.needs_another_sync = false;"),
     Fault("sync/sync_driver.cpp", "a bucket in flight is written before its sum has ended",

@@ -121,7 +121,7 @@ void AccumulationWindowState::begin_sync(const std::optional<std::string>& carri
   if (scope_ && is_over() && window_.weighting() == Weighting::undecided) window_.add_weight(0);
 }
 
-void AccumulationWindowState::end_sync(Weighting weighting, bool empty, bool all_over) {
+void AccumulationWindowState::end_sync(Weighting weighting, bool empty, bool all_over, bool in_pass) {
   if (!empty && weighting == Weighting::weighted && window_.weighting() == Weighting::undecided) window_.add_weight(0);
   // The last scope was that of the window before, and this rank has had no pass since.
   if (!empty && window_.passes() == 0 && window_.syncs() == 0 && latest_scope_ == LatestScope::last)
@@ -135,6 +135,7 @@ void AccumulationWindowState::end_sync(Weighting weighting, bool empty, bool all
     window_.restart(false);
     if (std::exchange(weight_added_, false)) add_scope_weight();
   }
+  if (scope_ && in_pass) pass_seen_ = true;
   // The gradients belong to this window also on a rank that had no pass in it.
   if (!empty && !all_over) gradients_ = GradientState::mean;
 }

@@ -97,7 +97,8 @@ class AccumulationWindowState {
   /// begin_pass().
   void begin_sync(const std::optional<std::string>& carried_over);
   /// `weighting`: of all ranks. `empty`: no rank had a gradient. `all_over`: all gradients belonged to an ended window.
-  void end_sync(Weighting weighting, bool empty, bool all_over);
+  /// `in_pass`: a pass of any rank that has reached the parameters began it.
+  void end_sync(Weighting weighting, bool empty, bool all_over, bool in_pass = false);
   /// The same if the synchronization's pass has reached other parts of the model only: nothing was synchronized.
   void end_unreached_sync();
   /// Whether a synchronization has run since the scope was opened.

@@ -35,7 +35,8 @@ struct BackwardTracker::Handle {
 /// There are three, so that no rank waits before all ranks have sent their headers and buckets; ranks that reach their
 /// reducers in different orders would deadlock otherwise. `end` starts what the pass synchronizes, and sends the
 /// headers of the parts that join. `headers` waits for the headers of all ranks for such a part. `complete` waits for
-/// results. LibTorch runs callbacks in the order in which they were queued, so each runs before any of the next kind.
+/// results, for the parts of a model in the same order on all ranks. LibTorch runs callbacks in the order in which they
+/// were queued, so each runs before any of the next kind.
 class BackwardTracker::GraphTaskCallback {
  public:
   GraphTaskCallback(std::shared_ptr<Handle> handle, int task, CallbackStage stage)
@@ -50,7 +51,10 @@ class BackwardTracker::GraphTaskCallback {
     has_run_ = true;
     BackwardTracker* const tracker = handle_->tracker;
     if (tracker == nullptr) return;
-    if (stage_ == CallbackStage::headers) return tracker->in_pass([&] { tracker->on_joined_headers(task_); });
+    if (stage_ == CallbackStage::headers) {
+      tracker->in_pass([&] { tracker->on_joined_headers(task_); });
+      return for_each_part([this](BackwardTracker& part) { part.queue_callback(task_, CallbackStage::complete); });
+    }
     if (stage_ == CallbackStage::complete) return tracker->in_pass([&] { tracker->finalize(); });
     try {
       end(*tracker);
@@ -63,10 +67,15 @@ class BackwardTracker::GraphTaskCallback {
  private:
   void end(BackwardTracker& tracker) const {
     bool pass_has_ended = false;
-    tracker.in_pass([&] { pass_has_ended = tracker.on_task_end(task_); });
+    int key = 0;
+    tracker.in_pass([&] {
+      pass_has_ended = tracker.on_task_end(task_);
+      key = tracker.events_.join_key();
+    });
     if (!pass_has_ended) return;
-    for_each_part([this](BackwardTracker& part) { part.in_pass([&] { part.join(task_); }); });
-    tracker.queue_callback(task_, CallbackStage::complete);
+    if (tracker.parts_.empty()) return tracker.queue_callback(task_, CallbackStage::complete);
+    for_each_part([&](BackwardTracker& part) { part.in_pass([&] { part.join(task_, key); }); });
+    tracker.queue_callback(task_, CallbackStage::headers);
   }
   void fail() const noexcept {
     handle_->tracker->on_task_error(task_);
@@ -153,9 +162,9 @@ BackwardTracker::~BackwardTracker() {
   handle_->tracker = nullptr;
 }
 
-void BackwardTracker::set_parts(const std::vector<BackwardTracker*>& others) {
+void BackwardTracker::set_parts(const std::vector<BackwardTracker*>& parts) {
   parts_.clear();
-  for (const BackwardTracker* other : others) parts_.push_back(other->handle_);
+  for (const BackwardTracker* part : parts) parts_.push_back(part->handle_);
 }
 
 void BackwardTracker::require_hooks(int parameter) const {
@@ -226,22 +235,22 @@ void BackwardTracker::register_outer_task() {
 bool BackwardTracker::on_task_end(int task) {
   const CallSiteScope here(in_backward);
   if (!is_open()) return false;
-  tasks_.erase(task);
   // A nested backward pass ends while a node of the outer one is evaluated; the pass ends with the outermost.
-  if (torch::autograd::get_current_node()) {
-    register_outer_task();
-    return false;
-  }
-  flush();
-  return true;
+  const bool is_nested = torch::autograd::get_current_node() != nullptr;
+  if (!is_nested) flush();
+  tasks_.erase(task);
+  if (is_nested) register_outer_task();
+  return !is_nested;
 }
 
-void BackwardTracker::join(int task) {
+void BackwardTracker::join(int task, int key) {
   // Each part that the pass has reached makes this call.
-  if (is_open() || std::exchange(joined_task_, task) == task) return;
+  if (is_open() || joined_task_ == task || events_.join_key() != key) return;
   const CallSiteScope here(in_backward);
   order_.clear();
-  if (!events_.on_join()) return;
+  const bool synchronizes = events_.on_join();
+  joined_task_ = task;
+  if (!synchronizes) return;
   state_ = next_state(state_, PassEvent::join);
   thread_ = std::this_thread::get_id();
   tasks_ = {task};
@@ -253,7 +262,6 @@ void BackwardTracker::on_joined_headers(int task) {
   const CallSiteScope here(in_backward);
   tasks_.erase(task);
   end_on_error([this] { events_.on_joined_headers(); });
-  queue_callback(task, CallbackStage::complete);
 }
 
 void BackwardTracker::on_other_part_failed(int task) noexcept {

@@ -45,6 +45,8 @@ class BackwardEvents {
   virtual void finalize_backward(bool synchronized) = 0;
   /// An exception has ended the pass.
   virtual void on_pass_failed(bool synchronized) noexcept = 0;
+  /// Parts join the passes over each other only while the values of both are equal.
+  virtual int join_key() const = 0;
   /// A pass has reached other parts of the model only. Returns whether these parameters take part in its
   /// synchronization. Must not wait for other ranks.
   virtual bool on_join() = 0;
@@ -69,9 +71,9 @@ class BackwardTracker {
   BackwardTracker(const BackwardTracker&) = delete;
   BackwardTracker& operator=(const BackwardTracker&) = delete;
 
-  /// Sets the trackers of the other parts of the model: those whose parameters a pass over this one's may reach too.
-  /// Where it does not, they join the pass.
-  void set_parts(const std::vector<BackwardTracker*>& others);
+  /// Sets the trackers of all parts of the model, in the same order on all ranks: those whose parameters a pass over
+  /// this one's may reach too. Where it does not, they join the pass.
+  void set_parts(const std::vector<BackwardTracker*>& parts);
   bool is_open() const { return state_ != PassState::none; }
   /// Whether autograd still runs the open pass. False for an open pass that only nested passes reached: no callback
   /// reports its end.
@@ -107,7 +109,7 @@ class BackwardTracker {
   bool on_task_end(int task);
   void on_task_error(int task) noexcept;
   /// A pass over other parts of the model has ended.
-  void join(int task);
+  void join(int task, int key);
   void on_other_part_failed(int task) noexcept;
   void on_joined_headers(int task);
   void queue_callback(int task, CallbackStage stage);
@@ -133,7 +135,7 @@ class BackwardTracker {
   std::vector<int> order_;
 
   std::shared_ptr<Handle> handle_;
-  std::vector<std::shared_ptr<Handle>> parts_;  // the other parts of the model
+  std::vector<std::shared_ptr<Handle>> parts_;  // of the model, with this one
   AutogradHooks hooks_;                         // last member, so that hooks are detached first
 };
 

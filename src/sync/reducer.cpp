@@ -73,12 +73,12 @@ void Reducer::set_steps(std::int64_t steps) {
   impl_->window_state_.set_steps(steps);
 }
 void Reducer::set_parts(const std::vector<std::shared_ptr<Reducer>>& parts) {
-  std::vector<sync::BackwardTracker*> others;
-  for (const auto& part : parts) {
-    if (part.get() != this) others.push_back(&part->impl_->tracker_);
+  std::vector<sync::BackwardTracker*> trackers;
+  if (parts.size() > 1) {
+    for (const auto& part : parts) trackers.push_back(&part->impl_->tracker_);
   }
   const std::lock_guard lock(impl_->mutex_);
-  impl_->tracker_.set_parts(others);
+  impl_->tracker_.set_parts(trackers);
 }
 void Reducer::set_check_replicas(bool check) {
   const std::lock_guard lock(impl_->mutex_);

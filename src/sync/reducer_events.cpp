@@ -196,7 +196,7 @@ void Reducer::Impl::finish_sync() {
   if (result.plan.unreached) return window_state_.end_unreached_sync();
   decision_.learn(result.window_lengths());
   driver_.apply(result);
-  window_state_.end_sync(result.plan.weighting, result.plan.empty, result.plan.only_carried_over);
+  window_state_.end_sync(result.plan.weighting, result.plan.empty, result.plan.only_carried_over, result.plan.in_pass);
   stats_ += SyncStats{.straggler_seconds = sync::straggler_times(result.headers)};
   if (any_needs_another_sync(result.trailers)) return run_sync();
   driver_.learn_order(result);

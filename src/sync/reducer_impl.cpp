@@ -209,6 +209,7 @@ void Reducer::Impl::discard_accumulation() {
 
 void Reducer::Impl::clear_gradients(sync::Clearing what, bool set_to_none) {
   store_.clear(set_to_none);
+  driver_.set_overflowed(false);
   window_state_.on_clear(what, !set_to_none && communicator_.size() > 1);
   if (what == sync::Clearing::window) comparison_.on_clear();
 }

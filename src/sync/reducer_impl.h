@@ -61,6 +61,8 @@ class Reducer::Impl final : private sync::BackwardEvents {
   void on_all_gradients_ready() override { close_sync(); }
   void finalize_backward(bool synchronized) override;
   void on_pass_failed(bool synchronized) noexcept override;
+  /// A pass inside a scope or local steps leaves parts outside of it alone.
+  int join_key() const override { return (window_state_.scope() ? 1 : 0) + (local_ ? 2 : 0); }
   bool on_join() override;
   void on_joined_headers() override { close_sync_or_empty(); }
   void on_other_part_failed() noexcept override;

@@ -33,6 +33,7 @@ void SyncDriver::open(SyncHeader header) {
   // Must precede the construction of GradientSync, which holds buckets.
   can_rebuild_buckets_ = is_learning_order() && store_.can_rebuild_buckets();
   header.seconds_waited = last_wait_seconds_;
+  may_be_unreached_ = header.joined != 0;
   sync_ = std::make_unique<GradientSync>(communicator_, header, options_.detect_overflow);
   state_ = next_state(state_, SyncEvent::open);
 }
@@ -59,6 +60,9 @@ bool SyncDriver::is_empty() {
 }
 
 void SyncDriver::close(const std::string& abort_reason, std::span<const int> order) {
+  // The other ranks may send their trailers only.
+  if (is_aborted() && may_be_unreached_ && is_empty())
+    return send_trailer(aborted_trailer(abort_reason), std::vector<bool>(store_.slot_count()));
   start_buckets(store_.bucket_count());
   // Before any starts, so that close() can be called again with is_aborted() after an exception.
   std::vector<at::Tensor> rows;

@@ -72,6 +72,7 @@ class SyncDriver {
   SyncState state_ = SyncState::idle;
   std::string refusal_;
   std::unique_ptr<GradientSync> sync_;  // from open() to wait() or end()
+  bool may_be_unreached_ = false;       // SyncHeader::joined of this rank
   double last_wait_seconds_ = 0;        // in the last synchronization
   int syncs_left_to_learn_order_ = 0;   // > 0 while the order of gradients is unknown
   bool can_rebuild_buckets_ = false;    // see SyncTrailer

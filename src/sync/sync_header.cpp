@@ -80,6 +80,8 @@ SyncPlan make_sync_plan(std::span<const SyncHeader> headers) {
         "none";
     return plan;
   }
+  plan.in_pass = std::ranges::any_of(
+      headers, [](const SyncHeader& header) { return header.in_pass != 0 && header.joined == 0 && header.passes > 0; });
   plan.unreached = std::ranges::all_of(headers, [](const SyncHeader& header) { return header.joined != 0; });
   plan.empty =
       plan.unreached || std::ranges::all_of(headers, [](const SyncHeader& header) { return header.passes == 0; });

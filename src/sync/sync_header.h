@@ -46,6 +46,7 @@ struct SyncPlan {
   bool compared_only_differ = false;    ///< the same for parameters that are only compared
   bool step_options_differ = false;     ///< ranks step differently
   std::int64_t samples_arrived = 0;     ///< the newest sample that has arrived on all ranks
+  bool in_pass = false;                 ///< a pass of any rank that has reached the parameters began it
   bool same_place = false;              ///< all ranks are in a backward pass, or all in a later call
   bool batches_may_differ = false;      ///< positions in the data cannot be compared, now and later
   bool unreached = false;               ///< the pass has reached other parts of the model only, on all ranks

@@ -129,22 +129,24 @@ std::vector<std::shared_ptr<Reducer>> Accelerator::State::reducers_of(const std:
 }
 
 void Accelerator::State::connect_parts() const {
-  std::vector<std::vector<std::shared_ptr<Reducer>>> connected;
-  for (const auto& [model, parts_of_model] : reducers_of_model) {
-    std::vector<std::shared_ptr<Reducer>> parts;
-    const auto add = [&parts](const std::shared_ptr<Reducer>& part) {
-      if (!part->parameters().empty() && std::ranges::find(parts, part) == parts.end()) parts.push_back(part);
-    };
-    std::ranges::for_each(parts_of_model, add);
-    std::erase_if(connected, [&](const auto& others) {
-      const bool shares = std::ranges::find_first_of(others, parts) != others.end();
-      if (shares) std::ranges::for_each(others, add);
-      return shares;
-    });
-    connected.push_back(std::move(parts));
+  // The index of a reducer's group, which is that of a reducer in it.
+  std::unordered_map<const Reducer*, std::size_t> group_of;
+  for (std::size_t i = 0; i < reducers.size(); ++i) group_of[reducers[i].reducer.get()] = i;
+  for (const auto& [model, parts] : reducers_of_model) {
+    for (const auto& part : parts) {
+      const std::size_t from = group_of.at(part.get());
+      for (auto& [reducer, group] : group_of) {
+        if (group == from) group = group_of.at(parts.front().get());
+      }
+    }
   }
-  for (const auto& parts : connected) {
-    for (const auto& part : parts) part->set_parts(parts);
+  for (const PreparedReducer& one : reducers) {
+    std::vector<std::shared_ptr<Reducer>> parts;
+    for (const PreparedReducer& other : reducers) {
+      const bool trains = !other.reducer->parameters().empty();
+      if (trains && group_of.at(other.reducer.get()) == group_of.at(one.reducer.get())) parts.push_back(other.reducer);
+    }
+    one.reducer->set_parts(parts);
   }
 }
 

@@ -111,6 +111,69 @@ TEST(ModelParts, TheAutomaticPolicyCountsPassesOverAllParts) {
       soon);
 }
 
+// Rank 0 uses both parts, rank 1 the first one only. No step follows.
+TEST(ModelParts, ClearingAfterTheLastScopesPassClearsThePartOnAllRanks) {
+  run_thread_ranks(
+      2,
+      [](const Communicator& communicator) {
+        Parts parts(communicator);
+        for (int window = 0; window < 3; ++window) {
+          const AccumulateScope scope({{.reducer = parts.first.reducer, .step = {.syncs = true}},
+                                       {.reducer = parts.second.reducer, .step = {.syncs = true}}});
+          parts.pass(2, communicator.rank() == 0 ? std::optional(4.0) : std::nullopt);
+          ToyModel::expect_gradient(parts.second.a, 2);
+          parts.first.optimizer.zero_grad();
+          parts.second.optimizer.zero_grad();
+        }
+      },
+      soon);
+}
+
+// The scope is of the first part.
+TEST(ModelParts, APartOutsideOfTheScopeDoesNotJoin) {
+  run_thread_ranks(
+      2,
+      [](const Communicator& communicator) {
+        Parts parts(communicator);
+        for (int pass = 0; pass < 2 + communicator.rank(); ++pass) {
+          const auto scope = parts.first.accumulate(1, false);
+          parts.pass(3, std::nullopt);
+        }
+        {
+          const auto scope = parts.first.accumulate(1, true);
+          parts.pass(3, std::nullopt);
+          parts.first.optimizer.step();
+        }
+        EXPECT_EQ(parts.second.reducer->stats().syncs, 0);
+        EXPECT_FALSE(parts.second.a.grad().defined());
+      },
+      soon);
+}
+
+// Rank 0 changes a gradient that waits for its synchronization, so it cannot join.
+TEST(ModelParts, APartThatCannotJoinIsAnErrorOnAllRanks) {
+  run_thread_ranks(
+      2,
+      [](const Communicator& communicator) {
+        Parts parts(communicator, with_policy(SyncPolicy::every_pass));
+        {
+          const NoSyncScope quiet({parts.first.reducer, parts.second.reducer});
+          parts.pass(std::nullopt, 4);
+        }
+        if (communicator.rank() == 0) {
+          parts.second.a.mutable_grad().mul_(2);
+          EXPECT_THROW(parts.pass(2, std::nullopt), UsageError);
+          for (ToyModel* part : {&parts.first, &parts.second}) part->reducer->on_backward_error();
+        } else {
+          EXPECT_THROW(parts.pass(2, std::nullopt), PeerError);
+        }
+        for (ToyModel* part : {&parts.first, &parts.second}) part->optimizer.zero_grad();
+        parts.pass(2, 4);
+        ToyModel::expect_gradient(parts.second.a, 4);
+      },
+      soon);
+}
+
 TEST(ModelParts, AnExceptionInAPassInvalidatesThePartsThatItHasNotReached) {
   for (const bool of_accelerator : {true, false}) {
     run_thread_ranks(
