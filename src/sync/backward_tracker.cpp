@@ -55,7 +55,7 @@ class BackwardTracker::GraphTaskCallback {
       tracker->in_pass([&] { tracker->on_joined_headers(task_); });
       return for_each_part([this](BackwardTracker& part) { part.queue_callback(task_, CallbackStage::complete); });
     }
-    if (stage_ == CallbackStage::complete) return tracker->in_pass([&] { tracker->finalize(); });
+    if (stage_ == CallbackStage::complete) return tracker->in_pass([&] { tracker->on_complete(task_); });
     try {
       end(*tracker);
     } catch (...) {
@@ -237,19 +237,27 @@ bool BackwardTracker::on_task_end(int task) {
   if (!is_open()) return false;
   // A nested backward pass ends while a node of the outer one is evaluated; the pass ends with the outermost.
   const bool is_nested = torch::autograd::get_current_node() != nullptr;
-  if (!is_nested) flush();
+  if (!is_nested) {
+    flush();
+    ended_task_ = task;
+  }
   tasks_.erase(task);
   if (is_nested) register_outer_task();
   return !is_nested;
 }
 
 void BackwardTracker::join(int task, int key) {
-  // Each part that the pass has reached makes this call.
-  if (is_open() || joined_task_ == task || events_.join_key() != key) return;
+  // Each part that the pass has reached makes this call, also for the others of these.
+  if (ended_task_ == task || is_running() || events_.join_key() != key) return;
   const CallSiteScope here(in_backward);
+  if (is_open()) {  // only nested passes have reached this part
+    flush();
+    ended_task_ = task;
+    return;
+  }
   order_.clear();
   const bool synchronizes = events_.on_join();
-  joined_task_ = task;
+  ended_task_ = task;
   if (!synchronizes) return;
   state_ = next_state(state_, PassEvent::join);
   thread_ = std::this_thread::get_id();
@@ -264,15 +272,19 @@ void BackwardTracker::on_joined_headers(int task) {
   end_on_error([this] { events_.on_joined_headers(); });
 }
 
+void BackwardTracker::on_complete(int task) {
+  if (ended_task_ == task) finalize();
+}
+
 void BackwardTracker::on_other_part_failed(int task) noexcept {
   const std::lock_guard lock(mutex_);
-  if (!is_open() && std::exchange(joined_task_, task) != task) events_.on_other_part_failed();
+  if (!is_open() && std::exchange(ended_task_, task) != task) events_.on_other_part_failed();
 }
 
 void BackwardTracker::on_task_error(int task) noexcept {
   const std::lock_guard lock(mutex_);
-  tasks_.erase(task);
-  if (is_open()) fail();
+  const bool is_of_pass = tasks_.erase(task) > 0 || ended_task_ == task;
+  if (is_of_pass && is_open()) fail();
 }
 
 void BackwardTracker::fail_pass() noexcept {

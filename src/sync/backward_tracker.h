@@ -112,6 +112,7 @@ class BackwardTracker {
   void join(int task, int key);
   void on_other_part_failed(int task) noexcept;
   void on_joined_headers(int task);
+  void on_complete(int task);
   void queue_callback(int task, CallbackStage stage);
   void fail() noexcept;
   void flush();
@@ -126,9 +127,9 @@ class BackwardTracker {
   PassState state_ = PassState::none;
   std::int64_t number_ = 0;  // of the pass
   std::thread::id thread_;
-  int joined_task_ = -1;             // the last one that reached other parts of the model only
-  std::set<int> tasks_;              // graph tasks that have not ended; a nested backward pass has its own task
-  std::vector<int> fires_;           // by slot: calls of the parameter's hook in this pass
+  int ended_task_ = -1;     // the last graph task whose end ended this pass, or a pass over other parts of the model
+  std::set<int> tasks_;     // graph tasks that have not ended; a nested backward pass has its own task
+  std::vector<int> fires_;  // by slot: calls of the parameter's hook in this pass
   std::vector<int> expected_fires_;  // in the previous pass: more than one with reentrant checkpointing
   std::vector<int> waiting_;         // by bucket: gradients that are not ready
   std::size_t ready_ = 0;            // the buckets before this one are ready
