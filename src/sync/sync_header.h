@@ -29,7 +29,7 @@ struct SyncHeader {
   std::uint64_t parameters = 0;        ///< a sampled hash of this rank's parameters
   std::int32_t in_pass = 0;            ///< 1: a backward pass began the synchronization, 0: a later call
   std::int32_t joined = 0;             ///< 1: this rank's pass has reached other parts of the model only
-  std::uint64_t compared_only = 0;     ///< the same for parameters whose gradients the reducer does not synchronize
+  std::uint64_t compared_only = 0;     ///< a hash of parameters whose gradients the reducer does not synchronize
   std::uint64_t step_options = 0;      ///< a hash of what this rank's steps depend on besides gradients
   BatchPosition batch{};               ///< where this rank is in its data
   double seconds_waited = 0;           ///< in this rank's last synchronization

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
+#include <limits>
 #include <optional>
 
 #include "support/rank_case.h"
@@ -107,6 +109,43 @@ TEST(ModelParts, TheAutomaticPolicyCountsPassesOverAllParts) {
         for (ToyModel* part : {&parts.first, &parts.second}) part->optimizer.step();
         ToyModel::expect_gradient(parts.first.a, 2);
         ToyModel::expect_gradient(parts.second.a, 2);
+      },
+      soon);
+}
+
+// One pass over two models of two parts each, of which the ranks reach other parts in another order.
+TEST(ModelParts, TwoModelsInOnePassDoNotWaitForEachOther) {
+  run_thread_ranks(
+      2,
+      [](const Communicator& communicator) {
+        Parts one(communicator, with_policy(SyncPolicy::every_pass));
+        Parts other(communicator, with_policy(SyncPolicy::every_pass));
+        for (int step = 0; step < 3; ++step) {
+          if (communicator.rank() == 0) {
+            (other.first.a.sum() * 2 + one.first.a.sum() * 2).backward();
+          } else {
+            (one.second.a.sum() * 2 + other.second.a.sum() * 2).backward();
+          }
+          for (ToyModel* part : {&one.first, &one.second, &other.first, &other.second}) {
+            ToyModel::expect_gradient(part->a, 1);
+          }
+          one.finish();
+          other.finish();
+        }
+      },
+      soon);
+}
+
+TEST(ModelParts, AnOverflowEndsWithItsGradients) {
+  run_thread_ranks(
+      2,
+      [](const Communicator& communicator) {
+        Parts parts(communicator, {.policy = SyncPolicy::every_pass, .detect_overflow = true});
+        parts.pass(2, std::numeric_limits<double>::infinity());
+        EXPECT_TRUE(parts.second.reducer->overflowed());
+        for (ToyModel* part : {&parts.first, &parts.second}) part->optimizer.zero_grad();
+        parts.pass(2, std::nullopt);
+        EXPECT_FALSE(parts.second.reducer->overflowed());
       },
       soon);
 }

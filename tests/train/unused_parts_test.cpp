@@ -125,6 +125,30 @@ TEST(UnusedParts, APartMayBeUnusedWithoutScopes) {
   without_scopes.everywhere();
 }
 
+// The second layers of both models have one optimizer, so a pass over one model synchronizes the parts of both.
+const RankCase shared_optimizer("parts_that_share_an_optimizer", [](const Communicator& communicator) {
+  Accelerator accelerator({.sync_policy = SyncPolicy::every_pass, .communicator = communicator});
+  Mlp net_a(1), net_b(2);
+  std::vector<at::Tensor> seconds = net_a->second->parameters();
+  for (const at::Tensor& parameter : net_b->second->parameters()) seconds.push_back(parameter);
+  accelerator.prepare(net_a, net_b, torch::optim::SGD(net_a->first->parameters(), 0.1), torch::optim::SGD(seconds, 0.1),
+                      torch::optim::SGD(net_b->first->parameters(), 0.1));
+  const at::Tensor input = batch_of(0).input;
+  const bool uses_both = communicator.rank() == 0;
+  for (Mlp* net : {&net_a, &net_b}) {
+    (uses_both ? (*net)->forward(input) : (*net)->first(input)).square().mean().backward();
+    for (const at::Tensor& gradient : gradients_of(**net)) {
+      ASSERT_TRUE(gradient.defined());
+      const at::Tensor sum = gradient.clone();
+      communicator.all_reduce(sum).wait();
+      EXPECT_TRUE(at::allclose(sum, gradient * communicator.size()));
+    }
+  }
+});
+TEST(UnusedParts, ModelsThatShareAnOptimizerAreOneModel) {
+  shared_optimizer.everywhere();
+}
+
 // A rank that does not use the second layer synchronizes the buffers of the first one in a step, while the other ranks
 // are still in backward().
 const RankCase with_buffers("parts_with_buffers", [](const Communicator& communicator) {

@@ -87,9 +87,9 @@ class Reducer final : public Stateful {
   void set_steps(std::int64_t steps);
 
   // Several optimizers for one model.
-  /// Sets the reducers of all parts of a model, with this one. A backward pass that reaches a part also
-  /// synchronizes the parts that it does not reach on this rank, because it may reach them on others. Every rank must
-  /// call it with the same reducers, between backward passes.
+  /// Sets the reducers of all parts of a model, with this one. A backward pass that reaches a part also synchronizes
+  /// the parts that it does not reach on this rank, because it may reach them on others. Every rank must call it with
+  /// the same reducers in the same order, between backward passes.
   void set_parts(const std::vector<std::shared_ptr<Reducer>>& parts);
 
   // The comparison of ranks at every synchronization.
