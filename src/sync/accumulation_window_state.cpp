@@ -64,29 +64,21 @@ void AccumulationWindowState::begin_pass(const std::optional<std::string>& carri
 }
 
 void AccumulationWindowState::end_joined_pass() {
-  if (!scope_) {
-    window_.add_joined_pending();
-  } else if (scope_->syncs) {
-    sync_due_ = true;  // as in end_pass()
-  }
-}
-
-bool AccumulationWindowState::join_pass() {
-  if (!scope_) drop_weights_of_others();
-  if (!scope_ && window_.weighting() == Weighting::weighted) return false;
-  window_.join_pass();
-  return true;
+  window_.add_joined_pending();
+  if (scope_ && scope_->syncs) sync_due_ = true;  // as in end_pass()
 }
 
 void AccumulationWindowState::drop_weights_of_others() {
   const bool has_pass = window_.passes() > 0 || !(is_over() || is(GradientState::none));
-  if (!has_pass && window_.weighting() == Weighting::weighted) window_.restart(false);
+  if (!has_pass && window_.weighting() == Weighting::weighted) window_.drop_weights();
 }
 
 void AccumulationWindowState::add_scope_weight() {
   if (!scope_ || std::exchange(weight_added_, true)) return;
   latest_scope_ = LatestScope::none;
   window_.add_weight(scope_->weight, scope_->of_split_batch ? WeightUnit::split_batch_part : WeightUnit::micro_batch);
+  // A synchronization before the scope's first pass has computed a mean without this weight.
+  if (scope_->syncs && is(GradientState::mean)) sync_due_ = true;
 }
 
 void AccumulationWindowState::add_due_weight() {
@@ -122,10 +114,10 @@ void AccumulationWindowState::begin_sync(const std::optional<std::string>& carri
 }
 
 void AccumulationWindowState::end_sync(Weighting weighting, bool empty, bool all_over, bool in_pass) {
-  if (!empty && weighting == Weighting::weighted && window_.weighting() == Weighting::undecided) window_.add_weight(0);
+  if (!empty) window_.adopt(weighting);
   // The last scope was that of the window before, and this rank has had no pass since.
-  if (!empty && window_.passes() == 0 && window_.syncs() == 0 && latest_scope_ == LatestScope::last)
-    latest_scope_ = LatestScope::none;
+  const bool is_first = !empty && window_.passes() == 0 && window_.syncs() == 0;
+  if ((is_first && latest_scope_ == LatestScope::last) || (in_pass && !scope_)) latest_scope_ = LatestScope::none;
   empty ? window_.clear_joined_pending() : window_.on_sync();
   zeros_may_differ_ = false;
   sync_due_ = before_first_sync_ = false;
@@ -141,8 +133,7 @@ void AccumulationWindowState::end_sync(Weighting weighting, bool empty, bool all
 }
 
 void AccumulationWindowState::end_unreached_sync() {
-  if (!scope_) window_.clear_joined_pending();
-  if (is_over()) began_on_carried_over_ = false;
+  if (!scope_ && window_.weighting() != Weighting::weighted) window_.clear_joined_pending();
 }
 
 void AccumulationWindowState::invalidate(const std::string& why) {
@@ -196,16 +187,14 @@ void AccumulationWindowState::reset() {
 
 StateDict AccumulationWindowState::state_dict() const {
   AccumulationWindowState closed = *this;
-  closed.add_due_weight();
-  // As in close_scope(): without gradients there is no window.
-  if (scope_ && scope_->syncs && (is_over() || is(GradientState::none))) closed.window_.restart(false);
+  if (scope_) closed.close_scope();
   StateDict state;
   state.set("window", closed.window_.state_dict());
-  state.set("consumed", is(GradientState::consumed));
+  state.set("consumed", closed.is(GradientState::consumed));
   state.set("zeros_may_differ", zeros_may_differ_);
-  if (is(GradientState::finished)) state.set("left", true);
-  if (began_on_carried_over_) state.set("began_on_carried_over", true);
-  if (latest_scope_ == LatestScope::last) state.set("last_scope_closed", true);
+  if (closed.is(GradientState::finished)) state.set("left", true);
+  if (closed.began_on_carried_over_) state.set("began_on_carried_over", true);
+  if (closed.latest_scope_ == LatestScope::last) state.set("last_scope_closed", true);
   return state;
 }
 

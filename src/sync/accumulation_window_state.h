@@ -58,7 +58,8 @@ class AccumulationWindowState {
   void close_scope();
   /// Whether the contribution of the open scope is complete, so that it can be saved.
   bool can_be_saved() const {
-    return before_first_sync_ ? (weight_added_ || is_weight_due()) && !sync_due_ : !(pass_seen_ && sync_due_);
+    return before_first_sync_ ? (weight_added_ || is_weight_due()) && !sync_due_
+                              : !(sync_due_ && (pass_seen_ || is(GradientState::mean)));
   }
 
   /// Whether a pass must not begin on gradients of an ended window other than zeros.
@@ -69,14 +70,15 @@ class AccumulationWindowState {
   /// Throws UsageError if passes inside and outside of scopes would mix, or if a mean over old and new gradients is
   /// undefined.
   void begin_pass(const std::optional<std::string>& carried_over);
-  /// A backward pass has reached other parts of the model only. Returns false if a pass over these parameters would be
-  /// refused, because the window's other passes were inside of scopes.
-  bool join_pass();
+  /// A backward pass has reached other parts of the model only.
+  void join_pass() { window_.join_pass(); }
   /// Such a pass does not synchronize.
   void end_joined_pass();
   /// Whether a synchronization of a pass that has reached other parts of the model only, on all ranks, may be left out:
-  /// no gradients wait for it, or a later call of the open scope runs it on all ranks.
-  bool may_leave_out_sync() const { return scope_ || !(window_.pending() > 0 || zeros_may_differ_); }
+  /// no gradients wait for it, or a later call of a scope runs it on all ranks.
+  bool may_leave_out_sync() const {
+    return scope_ || window_.weighting() == Weighting::weighted || !(window_.pending() > 0 || zeros_may_differ_);
+  }
   /// Whether no scope is open and the window's last scope is still to come, so that the window is incomplete.
   bool awaits_last_scope() const { return !scope_ && latest_scope_ == LatestScope::not_last; }
   /// True for the first call of the program in an incomplete window.
@@ -85,7 +87,7 @@ class AccumulationWindowState {
   void allow_early_step();
   /// Adds the weight of the open scope, even if its backward pass reaches no parameter on this rank.
   void add_scope_weight();
-  /// Does so if a pass has reached other reducers of the open scope only. Call before clearing().
+  /// Does so if a pass has reached other reducers of the open scope only. Call before clearing() and sync_due_...().
   void add_due_weight();
   void end_pass(bool synchronized);
   /// An exception ended a pass, or left the scope.

@@ -67,7 +67,7 @@ class BackwardTracker::GraphTaskCallback {
  private:
   void end(BackwardTracker& tracker) const {
     bool pass_has_ended = false;
-    int key = 0;
+    std::pair<bool, bool> key;
     tracker.in_pass([&] {
       pass_has_ended = tracker.on_task_end(task_);
       key = tracker.events_.join_key();
@@ -78,9 +78,9 @@ class BackwardTracker::GraphTaskCallback {
     tracker.queue_callback(task_, CallbackStage::headers);
   }
   void fail() const noexcept {
-    handle_->tracker->on_task_error(task_);
+    const auto key = handle_->tracker->on_task_error(task_);
     if (stage_ == CallbackStage::end)
-      for_each_part([this](BackwardTracker& part) { part.on_other_part_failed(task_); });
+      for_each_part([&](BackwardTracker& part) { part.on_other_part_failed(task_, key); });
   }
   /// Without the mutex of this tracker: no thread holds those of two.
   template <typename Action>
@@ -194,11 +194,12 @@ void BackwardTracker::autograd_hook(int parameter) {
 
 void BackwardTracker::begin_pass() {
   if (const auto parameter = hooks_.hooked_twice()) events_.on_second_reducer(*parameter);
+  tasks_.clear();
+  register_task();  // if on_pass_begin() throws, the callback notifies the other parts
   const bool synchronizes = events_.on_pass_begin();
   state_ = next_state(state_, synchronizes ? PassEvent::begin_synchronizing : PassEvent::begin_local);
   ++number_;
   thread_ = std::this_thread::get_id();
-  tasks_.clear();
   order_.clear();
   std::ranges::fill(fires_, 0);
   waiting_.clear();
@@ -246,22 +247,21 @@ bool BackwardTracker::on_task_end(int task) {
   return !is_nested;
 }
 
-void BackwardTracker::join(int task, int key) {
+void BackwardTracker::join(int task, std::pair<bool, bool> key) {
   // Each part that the pass has reached makes this call, also for the others of these.
   if (ended_task_ == task || is_running() || events_.join_key() != key) return;
   const CallSiteScope here(in_backward);
-  if (is_open()) {  // only nested passes have reached this part
-    flush();
+  if (!is_open()) {
+    order_.clear();
+    const bool synchronizes = events_.on_join();
     ended_task_ = task;
-    return;
+    if (!synchronizes) return;
+    state_ = next_state(state_, PassEvent::join);
+    thread_ = std::this_thread::get_id();
   }
-  order_.clear();
-  const bool synchronizes = events_.on_join();
   ended_task_ = task;
-  if (!synchronizes) return;
-  state_ = next_state(state_, PassEvent::join);
-  thread_ = std::this_thread::get_id();
   tasks_ = {task};
+  flush();  // only nested passes have reached an open part
   queue_callback(task, CallbackStage::headers);
 }
 
@@ -276,15 +276,18 @@ void BackwardTracker::on_complete(int task) {
   if (ended_task_ == task) finalize();
 }
 
-void BackwardTracker::on_other_part_failed(int task) noexcept {
+void BackwardTracker::on_other_part_failed(int task, std::pair<bool, bool> key) noexcept {
   const std::lock_guard lock(mutex_);
-  if (!is_open() && std::exchange(ended_task_, task) != task) events_.on_other_part_failed();
+  if (is_running() || events_.join_key() != key) return;
+  if (is_open()) return fail();  // only nested passes have reached this part
+  if (std::exchange(ended_task_, task) != task) events_.on_other_part_failed();
 }
 
-void BackwardTracker::on_task_error(int task) noexcept {
+std::pair<bool, bool> BackwardTracker::on_task_error(int task) noexcept {
   const std::lock_guard lock(mutex_);
   const bool is_of_pass = tasks_.erase(task) > 0 || ended_task_ == task;
   if (is_of_pass && is_open()) fail();
+  return events_.join_key();
 }
 
 void BackwardTracker::fail_pass() noexcept {

@@ -12,6 +12,7 @@
 #include <mutex>
 #include <set>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "sync/autograd_hooks.h"
@@ -45,8 +46,9 @@ class BackwardEvents {
   virtual void finalize_backward(bool synchronized) = 0;
   /// An exception has ended the pass.
   virtual void on_pass_failed(bool synchronized) noexcept = 0;
-  /// Parts join the passes over each other only while the values of both are equal.
-  virtual int join_key() const = 0;
+  /// Whether an accumulate() scope is open, and whether steps are local. Parts join the passes over each other only
+  /// while the values of both are equal.
+  virtual std::pair<bool, bool> join_key() const = 0;
   /// A pass has reached other parts of the model only. Returns whether these parameters take part in its
   /// synchronization. Must not wait for other ranks.
   virtual bool on_join() = 0;
@@ -107,10 +109,11 @@ class BackwardTracker {
   void register_outer_task();
   /// Returns whether the pass has ended.
   bool on_task_end(int task);
-  void on_task_error(int task) noexcept;
+  /// Returns the key of the parts that join.
+  std::pair<bool, bool> on_task_error(int task) noexcept;
   /// A pass over other parts of the model has ended.
-  void join(int task, int key);
-  void on_other_part_failed(int task) noexcept;
+  void join(int task, std::pair<bool, bool> key);
+  void on_other_part_failed(int task, std::pair<bool, bool> key) noexcept;
   void on_joined_headers(int task);
   void on_complete(int task);
   void queue_callback(int task, CallbackStage stage);

@@ -22,9 +22,6 @@ void Reducer::leave_accumulate(bool unwinding) {
 bool Reducer::in_accumulate() const {
   return impl_->window_state_.scope().has_value();
 }
-bool Reducer::is_idle() const {
-  return !in_accumulate() && !has_unused_passes();
-}
 std::int64_t Reducer::ended_windows() const {
   const std::lock_guard lock(impl_->mutex_);
   return impl_->ended_windows_;
@@ -52,7 +49,6 @@ void Reducer::add_scope_weight() {
 void Reducer::on_backward_error() noexcept {
   const std::lock_guard lock(impl_->mutex_);
   impl_->tracker_.fail_pass();
-  impl_->send_abort();
 }
 void Reducer::set_local(bool local) {
   const std::lock_guard lock(impl_->mutex_);

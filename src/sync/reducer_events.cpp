@@ -68,7 +68,7 @@ bool Reducer::Impl::on_join() {
 }
 
 bool Reducer::Impl::count_joined_pass() {
-  if (!window_state_.join_pass()) return false;
+  window_state_.join_pass();
   const bool synchronizes = decision_.begin_pass(window_state_.window().length(), window_state_.scope());
   if (!synchronizes) window_state_.end_joined_pass();
   return synchronizes;
@@ -98,7 +98,9 @@ void Reducer::Impl::finalize_backward(bool synchronized) {
 
 void Reducer::Impl::on_pass_failed(bool synchronized) noexcept {
   window_state_.abort("an exception ended its backward pass");
-  if (synchronized) driver_.abort();
+  if (!synchronized) return;
+  driver_.abort();
+  send_abort();
 }
 
 void Reducer::Impl::close_dangling_pass() {
@@ -116,20 +118,19 @@ void Reducer::Impl::open_sync(bool joins) {
   window_state_.begin_sync(carried_over());
   const Window& window = window_state_.window();
   communicator_.set_step(window.steps());
-  sync::SyncHeader header{
-      .step = window.steps(),
-      // An aborted synchronization is not empty, so that all ranks send their buckets.
-      .passes = window.passes() +
-                (has_foreign_gradients() || window_state_.zeros_may_differ() || driver_.is_aborted() ? 1 : 0),
-      .weighting = window.weighting(),
-      .weight = window.weight(),
-      .carried_over = window_state_.began_on_carried_over() ? 1 : 0,
-      .only_carried_over = window_state_.is_over() ? 1 : 0,
-      .loss_scale = store_.loss_scale(),
-      .lengths = window.lengths(),
-      .in_pass = joins || tracker_.is_running() ? 1 : 0,
-      // All ranks report an abort, so the synchronization is not left out.
-      .joined = joins && window_state_.may_leave_out_sync() && !driver_.is_aborted() ? 1 : 0};
+  const bool has_gradients = this->has_gradients();
+  sync::SyncHeader header{.step = window.steps(),
+                          // An aborted synchronization is not empty, so that all ranks send their buckets.
+                          .has_gradients = has_gradients || driver_.is_aborted() ? 1 : 0,
+                          .weighting = has_gradients ? window.weighting() : Weighting::undecided,
+                          .weight = window.weight(),
+                          .carried_over = window_state_.began_on_carried_over() ? 1 : 0,
+                          .only_carried_over = window_state_.is_over() ? 1 : 0,
+                          .loss_scale = store_.loss_scale(),
+                          .lengths = window.lengths(),
+                          .in_pass = joins || tracker_.is_running() ? 1 : 0,
+                          // All ranks report an abort, so the synchronization is not left out.
+                          .joined = joins && window_state_.may_leave_out_sync() && !driver_.is_aborted() ? 1 : 0};
   if (communicator_.size() > 1) {
     header.parameters = checker_.combined_hash();
     comparison_.fill(header);
@@ -167,10 +168,8 @@ void Reducer::Impl::close_sync() {
 
 void Reducer::Impl::run_sync() {
   if (!driver_.is_open()) open_sync();
-  const bool has_gradients =
-      window_state_.window().passes() > 0 || has_foreign_gradients() || window_state_.zeros_may_differ();
   // A rank with gradients starts its buckets at once.
-  has_gradients ? close_sync() : close_sync_or_empty();
+  has_gradients() ? close_sync() : close_sync_or_empty();
   finish_sync();
 }
 

@@ -58,6 +58,7 @@ void Reducer::Impl::leave_accumulate(bool unwinding) {
       if (window_state_.scope()->syncs && is(GradientState::mean)) discard_window();
     } else {
       close_dangling_pass();
+      window_state_.add_due_weight();
       try {
         check_gradients_cleared(window_state_.sync_due_at_close(), window_state_.sync_due_at_close());
       } catch (const UsageError& error) {
@@ -141,6 +142,7 @@ void Reducer::Impl::prepare_step() {
                      "step after a backward pass of this window ended with an exception: its gradients are invalid on "
                      "all ranks. Call zero_grad() and run the window again");
   }
+  window_state_.add_due_weight();
   try {
     check_before_step();
   } catch (const UsageError& error) {
@@ -148,11 +150,13 @@ void Reducer::Impl::prepare_step() {
     if (window_state_.sync_due_at_step() && communicator_.size() > 1) driver_.refuse(error.what());
     throw;
   }
+  // The program has cleared the gradients of the last step, and no rank has used these parameters since.
+  if (window_state_.is_over() && driver_.overflowed() && store_.all_zero()) driver_.set_overflowed(false);
   if (!window_state_.sync_due_at_step()) return;
   if (!window_state_.scope()) {
     if (const auto expected = decision_.on_early_step()) {
       Logger(communicator_.rank())
-          .info("step() ran after " + std::to_string(window_state_.window().passes()) + " backward passes where " +
+          .info("step() ran after " + std::to_string(window_state_.window().length()) + " backward passes where " +
                 std::to_string(*expected) + " were expected: synchronizing inside step()");
     }
     if (!local_) ++stats_.syncs_in_step;

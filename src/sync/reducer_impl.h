@@ -61,8 +61,9 @@ class Reducer::Impl final : private sync::BackwardEvents {
   void on_all_gradients_ready() override { close_sync(); }
   void finalize_backward(bool synchronized) override;
   void on_pass_failed(bool synchronized) noexcept override;
-  /// A pass inside a scope or local steps leaves parts outside of it alone.
-  int join_key() const override { return (window_state_.scope() ? 1 : 0) + (local_ ? 2 : 0); }
+  std::pair<bool, bool> join_key() const override {
+    return {window_state_.scope().has_value(), local_ && inactive_communicator_.size() > 1};
+  }
   bool on_join() override;
   void on_joined_headers() override { close_sync_or_empty(); }
   void on_other_part_failed() noexcept override;
@@ -108,10 +109,11 @@ class Reducer::Impl final : private sync::BackwardEvents {
     if (left && window_state_.refuses_carried_over() && store_.all_zero()) left.reset();
     return left;
   }
-  /// Whether a synchronization includes gradients that no pass has produced. In a scope, a tensor that replaced a used
-  /// mean counts as that mean, so a synchronization of the other ranks must not change it.
-  bool has_foreign_gradients() const {
-    return !(window_state_.scope() && window_state_.is_over()) && store_.foreign(true).has_value();
+  /// Whether this rank has something to synchronize. In a scope, a tensor that replaced a used mean counts as that
+  /// mean, so a synchronization of the other ranks must not change it.
+  bool has_gradients() const {
+    return window_state_.window().passes() > 0 || window_state_.zeros_may_differ() ||
+           (!(window_state_.scope() && window_state_.is_over()) && store_.foreign(true).has_value());
   }
   void throw_if_invalid() const;
   void throw_if_communicator_failed() const;

@@ -80,11 +80,12 @@ SyncPlan make_sync_plan(std::span<const SyncHeader> headers) {
         "none";
     return plan;
   }
-  plan.in_pass = std::ranges::any_of(
-      headers, [](const SyncHeader& header) { return header.in_pass != 0 && header.joined == 0 && header.passes > 0; });
+  plan.in_pass = std::ranges::any_of(headers, [](const SyncHeader& header) {
+    return header.in_pass != 0 && header.joined == 0 && header.has_gradients != 0;
+  });
   plan.unreached = std::ranges::all_of(headers, [](const SyncHeader& header) { return header.joined != 0; });
-  plan.empty =
-      plan.unreached || std::ranges::all_of(headers, [](const SyncHeader& header) { return header.passes == 0; });
+  plan.empty = plan.unreached ||
+               std::ranges::all_of(headers, [](const SyncHeader& header) { return header.has_gradients == 0; });
   plan.only_carried_over =
       std::ranges::all_of(headers, [](const SyncHeader& header) { return header.only_carried_over != 0; });
   if (!plan.empty && !plan.batches_may_differ && (plan.mismatch = batch_conflict(headers))) return plan;
@@ -103,12 +104,10 @@ SyncPlan make_sync_plan(std::span<const SyncHeader> headers) {
     return plan;
   }
 
-  const bool weighted =
-      std::ranges::any_of(headers, [](const SyncHeader& header) { return header.weighting == Weighting::weighted; });
-  if (!weighted || plan.empty) {
+  plan.weighting = std::ranges::max(headers, {}, &SyncHeader::weighting).weighting;
+  if (plan.weighting != Weighting::weighted || plan.empty) {
     plan.total_weight = static_cast<double>(headers.size());
   } else {
-    plan.weighting = Weighting::weighted;
     for (const SyncHeader& header : headers) plan.total_weight += header.weight;
     if (!(plan.total_weight > 0) || !std::isfinite(plan.total_weight)) {
       plan.mismatch =

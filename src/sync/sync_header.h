@@ -18,28 +18,28 @@ namespace tutti::sync {
 
 /// Sent at the start of a synchronization, before any bucket is summed.
 struct SyncHeader {
-  std::int64_t step = 0;    ///< windows that this rank has consumed so far
-  std::int64_t passes = 0;  ///< of this rank in the window
-  Weighting weighting = Weighting::undecided;
-  double weight = 0;                   ///< of this rank's part of the window
-  std::int32_t carried_over = 0;       ///< 1: the window began with gradients of the previous window
-  std::int32_t only_carried_over = 0;  ///< 1: this rank has no other gradients
-  double loss_scale = 1;               ///< factor on this rank's losses
-  WindowLengths lengths{};             ///< for the automatic policy
-  std::uint64_t parameters = 0;        ///< a sampled hash of this rank's parameters
-  std::int32_t in_pass = 0;            ///< 1: a backward pass began the synchronization, 0: a later call
-  std::int32_t joined = 0;             ///< 1: this rank's pass has reached other parts of the model only
-  std::uint64_t compared_only = 0;     ///< a hash of parameters whose gradients the reducer does not synchronize
-  std::uint64_t step_options = 0;      ///< a hash of what this rank's steps depend on besides gradients
-  BatchPosition batch{};               ///< where this rank is in its data
-  double seconds_waited = 0;           ///< in this rank's last synchronization
+  std::int64_t step = 0;                       ///< windows that this rank has consumed so far
+  std::int64_t has_gradients = 0;              ///< 1: this rank has something to sum
+  Weighting weighting = Weighting::undecided;  ///< undecided if this rank has no gradients
+  double weight = 0;                           ///< of this rank's part of the window
+  std::int32_t carried_over = 0;               ///< 1: the window began with gradients of the previous window
+  std::int32_t only_carried_over = 0;          ///< 1: this rank has no other gradients
+  double loss_scale = 1;                       ///< factor on this rank's losses
+  WindowLengths lengths{};                     ///< for the automatic policy
+  std::uint64_t parameters = 0;                ///< a sampled hash of this rank's parameters
+  std::int32_t in_pass = 0;                    ///< 1: a backward pass began the synchronization, 0: a later call
+  std::int32_t joined = 0;                     ///< 1: this rank's pass has reached other parts of the model only
+  std::uint64_t compared_only = 0;  ///< a hash of parameters whose gradients the reducer does not synchronize
+  std::uint64_t step_options = 0;   ///< a hash of what this rank's steps depend on besides gradients
+  BatchPosition batch{};            ///< where this rank is in its data
+  double seconds_waited = 0;        ///< in this rank's last synchronization
   /// The newest sample of tensors on a device that this rank's device has delivered: see DeviceSamples.
   std::int64_t samples_arrived = std::numeric_limits<std::int64_t>::max();
 };
 
 /// The result of evaluating the headers; equal on all ranks.
 struct SyncPlan {
-  Weighting weighting = Weighting::plain;
+  Weighting weighting = Weighting::undecided;
   double total_weight = 0;              ///< of all ranks; the number of ranks if the window is plain
   double scale = 1;                     ///< factor on the sums
   bool parameters_differ = false;       ///< parameters differ between ranks

@@ -35,15 +35,25 @@ void Window::add_weight(double weight, WeightUnit unit) {
   if (weight > 0) weight_unit_ = combined(weight_unit_, unit);
 }
 
+void Window::drop_weights() {
+  weighting_ = Weighting::undecided;
+  weight_ = 0;
+  weight_unit_ = WeightUnit::none;
+}
+
+void Window::adopt(Weighting weighting) {
+  if (passes_ > 0 || weighting == Weighting::undecided) return;
+  if (weighting == Weighting::plain) drop_weights();
+  weighting_ = weighting;
+}
+
 void Window::restart(bool stepped) {
   if (stepped) {
     ++steps_;
     if (length() > 0) lengths_ = {.last = length(), .before = lengths_.last};
   }
-  weighting_ = Weighting::undecided;
   passes_ = joined_ = pending_ = joined_pending_ = syncs_ = 0;
-  weight_ = 0;
-  weight_unit_ = WeightUnit::none;
+  drop_weights();
 }
 
 WeightUnit weight_unit_of(const StateDict& window) {

@@ -37,6 +37,10 @@ class Window {
   void clear_joined_pending() { joined_pending_ = 0; }
   /// Adds the weight of an accumulate() scope; must be called once per scope. Throws as begin_weighted_pass().
   void add_weight(double weight, WeightUnit unit = WeightUnit::micro_batch);
+  /// Drops the weights of scopes without a pass in the window.
+  void drop_weights();
+  /// The synchronized window has `weighting` on the ranks with a pass in it.
+  void adopt(Weighting weighting);
   /// A pass ended without a synchronization.
   void add_pending() { ++pending_; }
   /// A synchronization of all passes has ended.

@@ -209,7 +209,7 @@ Optimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer
   if (const std::string warning = warning_of_repeats(listed); !again && !warning.empty() && is_main_process()) {
     state_->logger.warning(warning);
   }
-  if (again && !known->reducer()->is_idle()) {
+  if (again && (known->reducer()->in_accumulate() || known->reducer()->has_unused_passes())) {
     throw UsageError("prepare() of an optimizer in the middle of its step: call it after step() and zero_grad()");
   }
   std::vector<std::shared_ptr<Reducer>> old;

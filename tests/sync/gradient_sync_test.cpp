@@ -19,7 +19,7 @@ const RankProgram waits_for_the_second_bucket("gradient_sync_waits_for_the_secon
   for (int repeat = 0; repeat < 5; ++repeat) {
     first.fill_(communicator.rank());
     second.fill_(10 * communicator.rank());
-    sync::GradientSync sync(communicator, {.passes = 1, .weighting = Weighting::plain});
+    sync::GradientSync sync(communicator, {.has_gradients = 1, .weighting = Weighting::plain});
     for (const at::Tensor& bucket : {first, second}) sync.start_bucket_all_reduce(bucket);
     sync.wait_for_bucket(1);
     EXPECT_TRUE(second.eq(15).all().item<bool>());

@@ -1,21 +1,16 @@
 // Several reducers for the parts of one model, which backward passes of some ranks do not reach. 2 and 3 ranks.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <chrono>
 #include <limits>
 #include <optional>
 
 #include "support/rank_case.h"
-#include "sync/accumulation_window_state.h"
-#include "sync/sync_header.h"
 #include "sync/toy_model.h"
 #include "tutti/core/error.h"
 
 namespace tutti::test {
 namespace {
-
-using sync::AccumulationWindowState;
 
 /// Two parts of one model; each has a parameter a.
 struct Parts {
@@ -146,6 +141,15 @@ TEST(ModelParts, AnOverflowEndsWithItsGradients) {
         for (ToyModel* part : {&parts.first, &parts.second}) part->optimizer.zero_grad();
         parts.pass(2, std::nullopt);
         EXPECT_FALSE(parts.second.reducer->overflowed());
+        // Cleared without the optimizer.
+        parts.pass(2, std::numeric_limits<double>::infinity());
+        parts.second.reducer->prepare_step();
+        parts.second.reducer->on_optimizer_step();
+        EXPECT_TRUE(parts.second.reducer->overflowed());
+        parts.second.inner->zero_grad();
+        parts.pass(2, std::nullopt);
+        parts.second.reducer->prepare_step();
+        EXPECT_FALSE(parts.second.reducer->overflowed());
       },
       soon);
 }
@@ -185,6 +189,85 @@ TEST(ModelParts, APartOutsideOfTheScopeDoesNotJoin) {
         }
         EXPECT_EQ(parts.second.reducer->stats().syncs, 0);
         EXPECT_FALSE(parts.second.a.grad().defined());
+      },
+      soon);
+}
+
+TEST(ModelParts, AnExceptionInAScopeLeavesPartsOutsideOfTheScopeAlone) {
+  run_thread_ranks(
+      2,
+      [](const Communicator& communicator) {
+        Parts parts(communicator, with_policy(SyncPolicy::every_pass));
+        if (communicator.rank() == 0) {
+          const auto scope = parts.first.accumulate(1, false);
+          at::Tensor loss = Explosive::apply(at::zeros({}).requires_grad_()) + parts.first.a.sum();
+          EXPECT_THROW(loss.backward(), std::runtime_error);
+        }
+        parts.second.optimizer.zero_grad();
+        EXPECT_EQ(parts.second.reducer->stats().syncs, 0);
+        for (ToyModel* part : {&parts.first, &parts.second}) part->reducer->discard_accumulation();
+        parts.pass(std::nullopt, 4);
+        ToyModel::expect_gradient(parts.second.a, 4);
+      },
+      soon);
+}
+
+// After a scope that is not the last one, in which rank 0 has used the second part.
+TEST(ModelParts, APlainPassOverOtherPartsLeavesAWindowOfScopesAlone) {
+  run_thread_ranks(
+      2,
+      [](const Communicator& communicator) {
+        Parts parts(communicator, with_policy(SyncPolicy::every_pass));
+        {
+          const AccumulateScope scope({{.reducer = parts.first.reducer, .step = {.weight = 3, .syncs = false}},
+                                       {.reducer = parts.second.reducer, .step = {.weight = 3, .syncs = false}}});
+          communicator.rank() == 0 ? parts.pass(std::nullopt, 8) : parts.pass(2, std::nullopt);
+        }
+        parts.first.optimizer.zero_grad();
+        parts.pass(2, std::nullopt);
+        parts.first.optimizer.step();
+        parts.first.optimizer.zero_grad();
+        const auto scope = parts.second.accumulate(1, true);
+        parts.pass(std::nullopt, 8);
+        ToyModel::expect_gradient(parts.second.a, (8 + 8 + 8) / 8.0F);
+      },
+      soon);
+}
+
+// Rank 0 changes a gradient that waits for its synchronization, so its pass does not begin.
+TEST(ModelParts, APassThatCannotBeginIsAnErrorOnAllRanks) {
+  run_thread_ranks(
+      2,
+      [](const Communicator& communicator) {
+        Parts parts(communicator, with_policy(SyncPolicy::every_pass));
+        {
+          const NoSyncScope quiet({parts.first.reducer, parts.second.reducer});
+          parts.pass(std::nullopt, 4);
+        }
+        if (communicator.rank() == 0) {
+          parts.second.a.mutable_grad().mul_(2);
+          EXPECT_THROW(parts.pass(2, 4), UsageError);
+        } else {
+          EXPECT_THROW(parts.pass(2, 4), PeerError);
+        }
+        for (ToyModel* part : {&parts.first, &parts.second}) part->optimizer.zero_grad();
+        parts.pass(2, 4);
+        ToyModel::expect_gradient(parts.second.a, 4);
+      },
+      soon);
+}
+
+// Both ranks have an exception in one pass, and reach different parts first in the next one.
+TEST(ModelParts, APassAfterAnExceptionDoesNotWaitForTheOrderOfParts) {
+  run_thread_ranks(
+      2,
+      [](const Communicator& communicator) {
+        Parts parts(communicator, with_policy(SyncPolicy::every_pass));
+        EXPECT_THROW(parts.pass(2, 4, true), std::runtime_error);
+        const bool is_first = communicator.rank() == 0;
+        is_first ? parts.pass(2, std::nullopt) : parts.pass(std::nullopt, 4);
+        ToyModel::expect_gradient(parts.first.a, 1);
+        ToyModel::expect_gradient(parts.second.a, 2);
       },
       soon);
 }
@@ -237,59 +320,6 @@ TEST(ModelParts, AnExceptionInAPassInvalidatesThePartsThatItHasNotReached) {
         },
         soon);
   }
-}
-
-TEST(ModelParts, APassOverOtherPartsCountsInTheLengthOnly) {
-  AccumulationWindowState state;
-  EXPECT_TRUE(state.join_pass());
-  state.end_joined_pass();
-  EXPECT_TRUE(state.sync_due_at_step());
-  EXPECT_TRUE(state.is_idle());
-  EXPECT_EQ(state.window().length(), 1);
-  AccumulationWindowState loaded;
-  loaded.load_state_dict(state.state_dict());
-  EXPECT_TRUE(loaded.sync_due_at_step());
-  EXPECT_EQ(loaded.window().length(), 1);
-  state.begin_pass(std::nullopt);
-  state.end_pass(false);
-  EXPECT_FALSE(state.may_leave_out_sync());
-  state.begin_sync(std::nullopt);
-  state.end_sync(Weighting::plain, false, false);
-  state.step();
-  EXPECT_EQ(state.window().lengths().last, 2);
-  EXPECT_FALSE(state.sync_due_at_step());
-}
-
-TEST(ModelParts, AJoinedSyncThatNoRankReachedChangesNothing) {
-  AccumulationWindowState state;
-  state.begin_pass(std::nullopt);
-  state.begin_sync(std::nullopt);
-  state.end_sync(Weighting::plain, false, false);
-  state.end_pass(true);
-  state.step();
-  EXPECT_TRUE(state.join_pass());
-  state.begin_sync("weight");
-  state.end_unreached_sync();
-  EXPECT_TRUE(state.is(sync::GradientState::consumed));
-  EXPECT_FALSE(state.began_on_carried_over());
-  EXPECT_FALSE(state.sync_due_at_step());
-  // The weights of earlier scopes, whose passes have reached the part on other ranks, remain.
-  state.open_scope({.syncs = false});
-  state.add_scope_weight();
-  state.close_scope();
-  state.open_scope({.syncs = true});
-  state.begin_sync(std::nullopt);
-  state.end_unreached_sync();
-  EXPECT_EQ(state.window().weight(), 1);
-}
-
-TEST(ModelParts, ASyncIsLeftOutIfThePassReachedThePartOnNoRank) {
-  std::array<sync::SyncHeader, 2> headers{sync::SyncHeader{.passes = 1, .joined = 1}, sync::SyncHeader{.joined = 1}};
-  EXPECT_TRUE(sync::make_sync_plan(headers).unreached);
-  EXPECT_TRUE(sync::make_sync_plan(headers).empty);
-  headers[1].joined = 0;
-  EXPECT_FALSE(sync::make_sync_plan(headers).unreached);
-  EXPECT_FALSE(sync::make_sync_plan(headers).empty);
 }
 
 }  // namespace

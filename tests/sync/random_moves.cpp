@@ -20,6 +20,7 @@ class MoveGenerator {
   MoveGenerator(std::uint64_t seed, int ranks) : random_(seed) {
     program_.seed = seed;
     program_.ranks = ranks;
+    program_.parts = seed % 3 == 2;
   }
 
   MoveProgram program() {
@@ -107,6 +108,10 @@ class MoveGenerator {
     move.twice = chance(12);
     move.nested = chance(15);
     if (chance(4)) move.explosion = chance(50) ? Explosion::on_all : Explosion::on_one;
+    if (program_.parts && chance(50)) {
+      for (int rank = 0; rank < program_.ranks; ++rank) move.parts.push_back(1 + static_cast<int>(below(3)));
+      move.nested = false;
+    }
     return move;
   }
   Move zero(int model) {
@@ -153,6 +158,7 @@ void describe(std::ostream& text, const Move& move) {
   } else if (move.verb != Verb::close) {
     text << (move.model == 0 ? " D" : " G");
   }
+  if (!move.parts.empty()) text << ", parts " << at::ArrayRef<int>(move.parts);
   if (move.in_place) text << " in place";
   if (move.no_sync) text << " no_sync";
   if (move.twice) text << " twice";
@@ -199,7 +205,7 @@ std::string describe(const MoveProgram& program) {
   const std::array policies{"every pass", "manual", "automatic"};
   text << "seed " << program.seed << ", " << program.ranks << " ranks, "
        << policies[static_cast<std::size_t>(program.policy)] << ", buckets of " << program.buckets.first_bucket_bytes
-       << " and " << program.buckets.bucket_bytes << " bytes\n";
+       << " and " << program.buckets.bucket_bytes << " bytes" << (program.parts ? ", parts" : "") << '\n';
   for (const MoveParameter& parameter : program.parameters) {
     text << (parameter.model == 0 ? "D " : "G ") << toString(parameter.dtype) << at::IntArrayRef(parameter.shape)
          << '\n';
@@ -215,9 +221,20 @@ std::string describe(const MoveProgram& program) {
   return text.str();
 }
 
+bool reaches(const Move& pass, int rank, int model) {
+  return pass.parts.empty() ? model <= pass.model : (pass.parts[rank] >> model & 1) != 0;
+}
+
+bool reaches(const MoveProgram& program, const Move& pass, int model) {
+  for (int rank = 0; rank < program.ranks; ++rank) {
+    if (reaches(pass, rank, model)) return true;
+  }
+  return false;
+}
+
 bool uses(const MoveProgram& program, const Move& pass, int rank, int parameter) {
   const int model = program.parameters[parameter].model;
-  if (model > pass.model) return false;
+  if (!reaches(pass, rank, model)) return false;
   // Every pass uses the first parameter of each model, so that all ranks' passes reach the same models.
   if (parameter == 0 || program.parameters[parameter - 1].model != model) return true;
   return (pass.seed >> (8 * rank + parameter)) % 4 != 0;
@@ -234,7 +251,8 @@ at::Tensor loss_of(const MoveProgram& program, const Move& pass, int rank, const
     at::Tensor& sum = sums[program.parameters[i].model];
     sum = sum + (nested ? NestedTerm::apply(anchor, of) : term_of(of));
   }
-  return pass.model == 0 ? sums[0] : (sums[1] + 0.3) * (sums[0] + 0.7);
+  if (!reaches(pass, rank, 1)) return sums[0];
+  return reaches(pass, rank, 0) ? (sums[1] + 0.3) * (sums[0] + 0.7) : sums[1];
 }
 
 }  // namespace tutti::test

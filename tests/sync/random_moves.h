@@ -44,6 +44,7 @@ struct Move {
   bool twice = false;   ///< two backward passes through one graph, which is retained
   bool nested = false;  ///< nested backward passes reach the parameters, as in activation checkpointing
   Explosion explosion = Explosion::none;
+  std::vector<int> parts{};  ///< by rank: the models that the pass reaches, as bits; empty: those of `model`
   // Fields of a scope.
   std::array<bool, 2> members{true, true};
   bool last = true;
@@ -61,6 +62,7 @@ struct MoveProgram {
   std::uint64_t seed = 0;
   int ranks = 1;
   SyncPolicy policy = SyncPolicy::every_pass;
+  bool parts = false;  ///< the models are parts of one model, which a rank may leave out of a pass
   BucketOptions buckets;
   std::vector<MoveParameter> parameters;
   std::vector<std::vector<Move>> iterations;
@@ -74,6 +76,11 @@ std::string describe(const MoveProgram& program);
 /// The loss of a pass on `rank`. `parameters` are in the program's order. `nested` does not change the value.
 at::Tensor loss_of(const MoveProgram& program, const Move& pass, int rank, const std::vector<at::Tensor>& parameters,
                    bool nested);
+
+/// True if a pass of `rank` reaches the model.
+bool reaches(const Move& pass, int rank, int model);
+/// True if a pass reaches the model on any rank.
+bool reaches(const MoveProgram& program, const Move& pass, int model);
 
 /// True if a pass of `rank` reaches the parameter.
 bool uses(const MoveProgram& program, const Move& pass, int rank, int parameter);

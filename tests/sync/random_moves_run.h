@@ -59,6 +59,10 @@ class MovesRun {
   void recover();
   std::vector<at::Tensor> parameters() const;
   std::vector<at::Tensor> reference_parameters() const;
+  /// True if the model synchronizes with the pass.
+  bool takes_part(const Move& pass, int model) const;
+  /// True if a pass that reaches one of the models also synchronizes the other one.
+  bool joins() const;
   bool one_is_absent() const;
   int times(const Move& pass) const;
   Mean mean_after(const Move& pass, int model) const;

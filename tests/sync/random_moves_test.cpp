@@ -74,6 +74,7 @@ std::vector<MoveProgram> smaller(const MoveProgram& program) {
       if (move.nested) add([i, m](auto& its) { its[i][m].nested = false; });
       if (move.no_sync) add([i, m](auto& its) { its[i][m].no_sync = false; });
       if (move.in_place) add([i, m](auto& its) { its[i][m].in_place = false; });
+      if (!move.parts.empty()) add([i, m](auto& its) { its[i][m].parts.clear(); });
       if (move.absent >= 0) add([i, m](auto& its) { its[i][m].absent = -1; });
       if (move.explosion != Explosion::none) add([i, m](auto& its) { its[i][m].explosion = Explosion::none; });
     }
@@ -95,7 +96,7 @@ MoveProgram shrunk(MoveProgram program, const std::string& kind) {
     smaller_one = false;
     for (MoveProgram& candidate : smaller(program)) {
       if (std::chrono::steady_clock::now() > end) return program;
-      if (kind_of(failure_of(candidate, nullptr, std::chrono::seconds(3))) != kind) continue;
+      if (kind_of(failure_of(candidate, nullptr, std::chrono::seconds(1))) != kind) continue;
       program = std::move(candidate);
       smaller_one = true;
       break;

@@ -16,6 +16,10 @@ namespace tutti::test {
 
 namespace {
 
+bool is_zero(const at::Tensor& gradient) {
+  return !gradient.defined() || !gradient.any().item<bool>();
+}
+
 /// The exception of a program's own faults.
 struct Interrupted : std::runtime_error {
   Interrupted() : std::runtime_error("interrupted") {}
@@ -306,7 +310,8 @@ void ProgramRun::halve_gradients(const ProgramWindow& window, int optimizer) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     at::Tensor& gradient = parameters_[i].mutable_grad();
     if (program_.parameters[i].optimizer != optimizer || !gradient.defined()) continue;
-    if (window.clipping == Clipping::in_place) {
+    // Zeros of a window without gradients must not be replaced, because no synchronization has produced them.
+    if (window.clipping == Clipping::in_place || is_zero(gradient)) {
       gradient.mul_(0.5);
     } else {
       gradient = gradient * 0.5;
@@ -346,7 +351,6 @@ void ProgramRun::check_gradients(int optimizer) const {
     const at::Tensor& actual = parameters_[i].grad();
     const at::Tensor& expected = one_process_.gradient(static_cast<int>(i));
     // A part that the window has used on no rank.
-    const auto is_zero = [](const at::Tensor& gradient) { return !gradient.defined() || !gradient.any().item<bool>(); };
     if (program_.parts && is_zero(actual) && is_zero(expected)) continue;
     EXPECT_EQ(actual.defined(), expected.defined()) << what << ", window " << window_;
     if (actual.defined() && expected.defined()) check(what, actual, expected);

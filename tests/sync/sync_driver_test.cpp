@@ -17,7 +17,7 @@ using sync::SyncHeader;
 using sync::SyncResult;
 using sync::SyncState;
 
-constexpr SyncHeader after_one_pass{.passes = 1, .weighting = Weighting::plain};
+constexpr SyncHeader after_one_pass{.has_gradients = 1, .weighting = Weighting::plain};
 
 class SyncDriverOfOneRank : public testing::Test {
  protected:

@@ -12,10 +12,10 @@ using Headers = std::vector<SyncHeader>;
 using Trailers = std::vector<SyncTrailer>;
 
 SyncHeader plain_pass() {
-  return {.passes = 1, .weighting = Weighting::plain};
+  return {.has_gradients = 1, .weighting = Weighting::plain};
 }
 SyncHeader weighted_pass(double weight) {
-  return {.passes = 1, .weighting = Weighting::weighted, .weight = weight};
+  return {.has_gradients = 1, .weighting = Weighting::weighted, .weight = weight};
 }
 
 TEST(SyncHeaders, PlainWindowsDivideByTheNumberOfRanks) {
@@ -125,7 +125,7 @@ TEST(SyncHeaders, DoNotCompareBatchesThatMayDiffer) {
   EXPECT_FALSE(make_sync_plan(Headers{at({-1, 0, 3}), at({-1, 0, 4})}).mismatch);
   // Nothing is summed.
   Headers empty{at({0, 0, 3}), at({0, 0, 4})};
-  for (SyncHeader& header : empty) header.passes = 0;
+  for (SyncHeader& header : empty) header.has_gradients = 0;
   EXPECT_FALSE(make_sync_plan(empty).mismatch);
 }
 

@@ -57,8 +57,6 @@ class Reducer final : public Stateful {
   std::int64_t ended_windows() const;
   /// Whether a backward pass waits for its step.
   bool has_unused_passes() const;
-  /// Whether no scope is open and no backward pass waits for its step.
-  bool is_idle() const;
   /// Backward passes keep gradients local until leave_no_sync(). Calls nest.
   void enter_no_sync();
   /// Ends the innermost enter_no_sync().
