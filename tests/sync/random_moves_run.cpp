@@ -314,7 +314,8 @@ void MovesRun::clip(const Move& move) {
 
 void MovesRun::clip_behind(const Move& move) {
   Model& model = models_[move.model];
-  if (!model.reference->at_window_end()) return;
+  // The program may change a mean, also before a synchronization that adds a scope's weight to it.
+  if (!model.reference->at_window_end() || model.reference->lacks_weight()) return;
   // If the gradients are not the mean yet, the step is an error, unless they have the mean's values by chance. The
   // limit is small then, because clipping that changes nothing would not be noticed.
   const bool sure = model.reference->mean() == Mean::yes;

@@ -31,6 +31,10 @@ class ReferenceModel {
   bool uneven() const;
   /// True if no pass of the window has reached the model.
   bool empty() const { return !reached(); }
+  /// True if the open scope's passes have reached other models only, so that the mean lacks the scope's weight.
+  bool lacks_weight() const {
+    return reached() && !reached_in_scope() && mean_ == Mean::no && contributions_.back().scope == scope_;
+  }
   /// True if the window's passes ran in scopes.
   bool weighted() const { return !contributions_.empty() && contributions_.front().scope != 0; }
   double norm() const;
