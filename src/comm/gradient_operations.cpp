@@ -13,6 +13,18 @@
 namespace tutti::comm {
 namespace {
 
+// Runs one step of `operation`. After any exception aborts the queue: the later steps must not run on a sum that has
+// not ended, and the other ranks wait in it.
+template <typename Step>
+auto run_or_abort(OperationQueue& queue, const Operation& operation, const Step& step) {
+  try {
+    return queue.run_checked(operation, step);
+  } catch (...) {
+    queue.abort_unfinished(operation);
+    throw;
+  }
+}
+
 // Wraps the pending operation of the backend, if there is one. Destroying it before the operation has completed aborts
 // the queue.
 template <typename Pending>
@@ -29,7 +41,7 @@ class Checked : public Pending {
  protected:
   template <typename Step>
   auto run(const Step& step) {
-    return queue_->run_checked(operation_, step);
+    return run_or_abort(*queue_, operation_, step);
   }
   void end() {
     finished_ = true;
@@ -132,7 +144,7 @@ std::unique_ptr<PendingAllReduce> OperationQueue::start_all_reduce(const at::Ten
   const auto operation = next_operation("gradient sum", internal_call(), "gradient sum", flat.nbytes());
   lock.unlock();
   record_start(operation);
-  auto pending = run_checked(operation, [&] { return backend_->start_all_reduce(operation, flat, codec); });
+  auto pending = run_or_abort(*this, operation, [&] { return backend_->start_all_reduce(operation, flat, codec); });
   return std::make_unique<CheckedAllReduce>(shared_from_this(), operation, std::move(pending));
 }
 
@@ -141,7 +153,7 @@ std::unique_ptr<PendingAllGather> OperationQueue::start_small_all_gather(std::sp
   const auto operation = next_operation("gradient exchange", internal_call(), "gradient exchange", block.size());
   lock.unlock();
   record_start(operation);
-  auto pending = run_checked(operation, [&] { return backend_->start_small_all_gather(operation, block); });
+  auto pending = run_or_abort(*this, operation, [&] { return backend_->start_small_all_gather(operation, block); });
   return std::make_unique<CheckedAllGather>(shared_from_this(), operation, std::move(pending));
 }
 
@@ -153,8 +165,9 @@ std::unique_ptr<PendingAllGatherV> OperationQueue::start_all_gather_v(std::vecto
   record_start(operation);
   record_start(second);
   const std::uint64_t length = block.size();
-  auto lengths = run_checked(
-      operation, [&] { return backend_->start_small_all_gather(operation, std::as_bytes(std::span(&length, 1))); });
+  auto lengths = run_or_abort(*this, operation, [&] {
+    return backend_->start_small_all_gather(operation, std::as_bytes(std::span(&length, 1)));
+  });
   return std::make_unique<CheckedAllGatherV>(
       shared_from_this(), second, std::make_unique<CheckedAllGather>(shared_from_this(), operation, std::move(lengths)),
       std::move(block));

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <exception>
 #include <functional>
 #include <future>
 #include <new>
@@ -24,23 +25,23 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// fp32 values as they are. decode() throws on one rank.
+/// fp32 values as they are. decode() throws `failure` unless that is null.
 class FailingCodec final : public WireCodec {
  public:
-  explicit FailingCodec(bool fails) : fails_(fails) {}
+  explicit FailingCodec(std::exception_ptr failure) : failure_(std::move(failure)) {}
   const std::string& name() const override { return name_; }
   std::size_t encoded_bytes(std::size_t elements) const override { return elements * sizeof(float); }
   void encode(std::span<const float> values, std::span<std::byte> bytes) const override {
     std::ranges::copy(std::as_bytes(values), bytes.begin());
   }
   void decode(std::span<const std::byte> bytes, std::span<float> values) const override {
-    if (fails_) throw std::bad_alloc();
+    if (failure_) std::rethrow_exception(failure_);
     std::ranges::copy(bytes, std::as_writable_bytes(values).begin());
   }
 
  private:
   const std::string name_ = "failing";
-  const bool fails_;
+  const std::exception_ptr failure_;
 };
 
 /// Throws in one of its gathers, or in none.
@@ -67,8 +68,8 @@ class FailingGather final : public ForwardingBackend {
   const Fails fails_;
 };
 
-/// Runs `operation`, in which rank 1 throws std::bad_alloc: rank 0 gets a PeerError that names rank 1. The next one
-/// fails on both.
+/// Runs `operation`, in which rank 1 throws std::bad_alloc, or PeerError that names itself: rank 0 gets a PeerError
+/// that names rank 1. The next one fails on both.
 void check_exception_of_rank_one(const std::function<void(OperationQueue& queue, int rank)>& operation,
                                  FailingGather::Fails fails = FailingGather::Fails::never) {
   auto transports = make_thread_transports(2);
@@ -107,16 +108,21 @@ TEST(OperationQueue, AnExceptionInACallOfOneRankEndsItOnAll) {
 }
 
 TEST(OperationQueue, AnExceptionInAGradientSumOfOneRankEndsItOnAll) {
-  check_exception_of_rank_one([](OperationQueue& queue, int rank) {
-    const auto sum = queue.start_all_reduce(at::ones({1000}), std::make_shared<FailingCodec>(rank == 1));
-    try {
-      sum->finish_reduce_scatter(1.0);
-    } catch (const std::bad_alloc&) {
-      EXPECT_THROW(sum->wait(), PeerError);  // GradientSync has queued it
-      throw;
-    }
-    sum->wait();
-  });
+  for (const auto& failure :
+       {std::make_exception_ptr(std::bad_alloc()), std::make_exception_ptr(PeerError("the group of the node", {1}))}) {
+    check_exception_of_rank_one([&](OperationQueue& queue, int rank) {
+      const auto codec = std::make_shared<FailingCodec>(rank == 1 ? failure : nullptr);
+      const auto sum = queue.start_all_reduce(at::ones({1000}), codec);
+      try {
+        sum->finish_reduce_scatter(1.0);
+      } catch (const std::exception&) {
+        EXPECT_TRUE(queue.failed());
+        EXPECT_THROW(sum->wait(), PeerError);  // GradientSync has queued it
+        throw;
+      }
+      sum->wait();
+    });
+  }
 }
 
 TEST(OperationQueue, AnExceptionInASparseGradientOfOneRankEndsItOnAll) {

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <stdexcept>
 #include <vector>
 
 #include "device/slow_device.h"
 #include "support/simulated_device/ranks.h"
+#include "tutti/core/error.h"
 #include "tutti/detail/comm/gradient_communicator.h"
 
 namespace tutti::encoded_sums_test {
@@ -94,6 +96,32 @@ TEST(EncodedSums, WithoutACodecTheBackendOfTheDeviceSums) {
     EXPECT_EQ(memory.sum().item<double>(), 4.0 * elements);
     EXPECT_FALSE(gradients.sums_in_fixed_order(device));
   });
+}
+
+// The first sum connects the groups of the nodes. The ranks of the other node wait in the sum.
+TEST(EncodedSums, AGroupThatCannotConnectEndsTheSumOnAllRanks) {
+  auto factory = test::simulated_nccl();
+  factory.make = [make = factory.make](const std::string& group, int rank, int size, c10::Device on) {
+    if (group == "threads/encoded_node0/reduce_scatter" && rank == 1) throw std::runtime_error("out of memory");
+    return make(group, rank, size, on);
+  };
+  const auto body = [](const Communicator& communicator) {
+    test::simulated::set_current_device(communicator.rank());
+    const at::Device device(test::simulated::type, static_cast<at::DeviceIndex>(communicator.rank()));
+    const GradientCommunicator gradients(communicator);
+    const at::Tensor memory = gradients.allocate(4 * elements, device).view(at::kFloat).fill_(1);
+    const auto sum = gradients.queue_all_reduce(memory, fp16_codec(), {.scale = [] { return 1.0; }});
+    try {
+      sum->complete().wait();
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const TimeoutError& error) {
+      ADD_FAILURE() << error.what();
+    } catch (const PeerError&) {
+      EXPECT_TRUE(communicator.failed());
+    }
+  };
+  test::simulated::settings().devices = 4;
+  run_thread_ranks(4, body, {.device_backend = factory, .timeout = std::chrono::seconds(20)}, /*num_nodes=*/2);
 }
 
 }  // namespace
