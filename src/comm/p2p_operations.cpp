@@ -1,6 +1,5 @@
 // The point-to-point operations of OperationQueue, the monitored barrier and abort(). They have no order relative to
 // collectives.
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -92,7 +91,6 @@ std::shared_ptr<WorkState> OperationQueue::receive(const at::Tensor& memory, int
     };
   }
   request->on_completed = [on_completed = std::move(on_completed), callers = callers()](int source) {
-    const at::AutoDispatchBelowADInplaceOrView without_autograd;
     const CallerThreads::Task task(on_completed ? callers : nullptr);
     if (on_completed) on_completed(source);
   };

@@ -1,5 +1,7 @@
 #include "comm/tensor_checks.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
+
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -124,6 +126,8 @@ bool ContiguousTensor::copy_to_host() const {
 }
 
 void ContiguousTensor::write_back() const {
+  // This thread is not in InferenceMode, in which the program may have made the tensor.
+  const at::AutoDispatchBelowADInplaceOrView without_autograd;
   if (!memory_.is_same(tensor_)) at::Tensor(tensor_).copy_(memory_, /*non_blocking=*/!tensor_.is_cpu());
 }
 

@@ -1,5 +1,7 @@
-// Tensors whose memory does not hold their values, and outputs whose elements share memory.
+// Tensors whose memory does not hold their values, outputs whose elements share memory, and outputs with gaps that were
+// made in InferenceMode.
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
 #include "comm/collective_checks.h"
@@ -110,6 +112,28 @@ void check_outputs_that_share_memory(const Communicator& communicator) {
   EXPECT_TRUE(at::equal(every_second, at::full({2, 3}, size, at::kFloat)));
 }
 
+/// A thread of the library, which is not in InferenceMode, writes the results to the outputs.
+void check_outputs_of_inference_mode(const Communicator& communicator) {
+  const c10::InferenceMode inference;
+  const std::int64_t size = communicator.size();
+  for (const std::int64_t rows : {4, 65536}) {
+    const at::Tensor ones = at::ones({rows, 4});
+    const auto transposed = [rows](std::int64_t columns) { return at::zeros({columns, rows}).t(); };
+    const at::Tensor summed = transposed(4).fill_(1);
+    communicator.all_reduce(summed).wait();
+    EXPECT_TRUE(at::equal(summed, ones * size));
+    const at::Tensor copied = transposed(4).fill_(communicator.rank());
+    communicator.broadcast(copied, communicator.size() - 1).wait();
+    EXPECT_TRUE(at::equal(copied, ones * (size - 1)));
+    const at::Tensor gathered = transposed(4 * size);
+    communicator.all_gather(gathered, ones).wait();
+    EXPECT_TRUE(at::equal(gathered, at::ones({rows, 4 * size})));
+    const at::Tensor of_root = at::zeros({rows, 4, size});
+    communicator.gather(communicator.rank() == 0 ? of_root.unbind(2) : std::vector<at::Tensor>(), ones).wait();
+    EXPECT_EQ(of_root.sum().item<double>(), communicator.rank() == 0 ? 4.0 * static_cast<double>(rows * size) : 0);
+  }
+}
+
 }  // namespace
 
 void check_lazy_tensors(const Communicator& communicator) {
@@ -117,6 +141,7 @@ void check_lazy_tensors(const Communicator& communicator) {
     for (const std::int64_t elements : {1, 3, 20011}) check_lazy_inputs(communicator, kind, elements);
   }
   check_outputs_that_share_memory(communicator);
+  check_outputs_of_inference_mode(communicator);
   if (communicator.size() == 1) return;
   // Receiving into a lazy copy does not change the original.
   const at::Tensor original = at::zeros({5});
