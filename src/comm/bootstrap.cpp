@@ -225,13 +225,11 @@ Communicator connect_ranks(JoinedGroup group, const BackendRequest& requested, c
   const auto size = static_cast<int>(nodes.size());
   const auto timeout = options.connect_timeout;
   const auto& rendezvous = group.rendezvous;
-  // Inside a node, ranks that wait in shared memory log which rank is stopped, with its last call.
   const GroupHealth health{
-      std::make_shared<HeartbeatMonitor>(rendezvous.job->events(),
-                                         HeartbeatMonitorOptions{.rank = group.rank,
-                                                                 .node_of_rank = nodes,
-                                                                 .heartbeat_timeout = heartbeat_timeout(options),
-                                                                 .logs_warnings = !has_one_node}),
+      std::make_shared<HeartbeatMonitor>(
+          rendezvous.job->events(),
+          HeartbeatMonitorOptions{
+              .rank = group.rank, .node_of_rank = nodes, .heartbeat_timeout = heartbeat_timeout(options)}),
       all_ranks(size)};
   auto transport = requested.host.starts_with("mpi")
                        ? connect_mpi(rendezvous, group.rank, health, timeout)

@@ -23,7 +23,6 @@ std::vector<int> union_of(const std::vector<int>& first, const std::vector<int>&
 
 HeartbeatMonitor::HeartbeatMonitor(std::shared_ptr<JobEvents> events, HeartbeatMonitorOptions options)
     : events_(std::move(events)), options_(std::move(options)) {
-  if (!options_.logs_warnings) return;
   log_subscription_ = events_->subscribe({.on_failed = [this](const coordinator::FailedRanks& event) {
     if (event.is_warning) log_late(event);
   }});

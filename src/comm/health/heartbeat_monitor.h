@@ -16,7 +16,6 @@ struct HeartbeatMonitorOptions {
   int rank = 0;
   std::vector<int> node_of_rank;
   std::chrono::milliseconds heartbeat_timeout{0};
-  bool logs_warnings = true;  ///< whether one of the ranks logs which ranks are late
 };
 
 struct FailedPeers {

@@ -184,6 +184,13 @@ TEST(TcpFailures, AMessageOfARankThatIsStoppedEnds) {
   expect_output(ranks.wait()[0], "TimeoutError [1]: receive (tag 0): rank 1 has been stopped for ");
 }
 
+TEST(TcpFailures, AStoppedRankIsLoggedLongBeforeItIsAFailure) {
+  RankProcesses ranks(receives_from_rank_one, 2, {.variables = {{"TUTTI_HEARTBEAT_TIMEOUT", "3600"}}});
+  for (int rank = 0; rank < 2; ++rank) ASSERT_TRUE(ranks.wait_for_output(rank, "ready"));
+  ranks.send_signal(1, SIGSTOP);
+  EXPECT_TRUE(ranks.wait_for_output(0, "rank 1 has missed heartbeats for 2 s (SIGSTOP or Ctrl+Z)"));
+}
+
 TEST(TcpFailures, ASendThatIsNotWaitedForArrives) {
   expect_output(run_processes(sends_and_ends, 2)[1], "received");
 }
