@@ -179,20 +179,19 @@ Worker::~Worker() {
 }
 
 std::shared_ptr<WorkState> Worker::submit(std::function<void()> task) {
-  {
-    const std::lock_guard lock(thread_mutex_);
-    if (thread_.get_id() == std::this_thread::get_id()) return run_now(task);
-    if (!thread_.joinable())
-      thread_ = std::thread([queue = queue_] {
-        name_this_thread("tutti-worker");
-        queue->run();
-      });
+  std::unique_lock lock(queue_->mutex);
+  if (thread_.get_id() == std::this_thread::get_id()) {
+    lock.unlock();  // the task may submit another one
+    return run_now(task);
   }
+  if (!thread_.joinable())
+    thread_ = std::thread([queue = queue_] {
+      name_this_thread("tutti-worker");
+      queue->run();
+    });
   auto state = std::make_shared<WorkState>();
-  {
-    const std::lock_guard lock(queue_->mutex);
-    queue_->entries.push_back({.task = std::move(task), .state = state});
-  }
+  queue_->entries.push_back({.task = std::move(task), .state = state});
+  lock.unlock();
   queue_->changed.notify_one();
   return state;
 }

@@ -64,7 +64,6 @@ class Worker {
  private:
   struct Queue;
   std::shared_ptr<Queue> queue_;
-  std::mutex thread_mutex_;
   std::thread thread_;
 };
 

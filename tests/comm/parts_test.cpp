@@ -174,7 +174,8 @@ TEST(Worker, RunsInOrderAndPropagatesExceptions) {
 TEST(Worker, ATaskMaySubmitAndWait) {
   Worker worker;
   bool inner = false;
-  worker.submit([&] { worker.submit([&] { inner = true; })->wait(); })->wait();
+  const auto nested = [&] { worker.submit([&] { inner = true; })->wait(); };
+  worker.submit([&] { worker.submit(nested)->wait(); })->wait();
   EXPECT_TRUE(inner);
 }
 
