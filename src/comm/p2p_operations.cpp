@@ -132,7 +132,8 @@ void OperationQueue::monitored_barrier(bool wait_for_all, const CallOptions& opt
   for (int peer = 1; peer < backend_->size() && (absent.empty() || wait_for_all); ++peer) {
     try {
       arrivals[static_cast<std::size_t>(peer)]->wait();
-    } catch (const PeerError&) {
+    } catch (const PeerError& error) {
+      if (error.ranks().empty()) throw;  // this group or the job has ended
       absent.push_back(peer);
     }
   }

@@ -18,7 +18,11 @@
 #include <thread>
 #include <vector>
 
+#include "comm/algorithms/p2p_backend.h"
+#include "comm/backend/topology.h"
+#include "comm/operation_queue.h"
 #include "comm/transport/tcp/request.h"
+#include "comm/transport/thread_transport.h"
 #include "event_loop_fixture.h"
 #include "tutti/core/error.h"
 
@@ -258,6 +262,26 @@ TEST_F(EventLoops, FramesBehindAFailedWriteAreNotHandled) {
   ASSERT_EQ(outcome.wait_for(20s), std::future_status::ready);
   EXPECT_EQ(outcome.get().kind, OutcomeKind::disconnected);
   check_exchange(*zero, *one, 10, 9);
+}
+
+// Rank 1 may be in the barrier.
+TEST_F(EventLoops, AMonitoredBarrierNamesALostCoordinator) {
+  const auto events = std::make_shared<JobEvents>(/*owner=*/-1);
+  const auto monitor = std::make_shared<HeartbeatMonitor>(
+      events, HeartbeatMonitorOptions{.rank = 0, .node_of_rank = {0, 0}, .heartbeat_timeout = 2s});
+  const auto p2p = std::make_shared<GroupEndpoint>(std::shared_ptr<Endpoint>(make_endpoint(0)), "job",
+                                                   GroupHealth(monitor, {0, 1}), 0);
+  auto transports = make_thread_transports(2);
+  auto backend = std::make_shared<P2pBackend>(std::move(transports[0]), make_topology({0, 0}, 0), 2s);
+  const auto queue = std::make_shared<OperationQueue>(std::move(backend), 20s, "job", Services{.p2p = p2p});
+  events->handlers().on_lost(std::nullopt, "the launcher has exited");
+  try {
+    queue->monitored_barrier(/*wait_for_all=*/false, {});
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const PeerError& error) {
+    EXPECT_NE(std::string(error.what()).find("the launcher has exited"), std::string::npos) << error.what();
+    EXPECT_EQ(error.ranks(), std::vector<int>{});
+  }
 }
 
 }  // namespace
