@@ -215,6 +215,7 @@ Communicator Communicator::subgroup(const std::vector<int>& ranks, const std::st
     throw UsageError("subgroup: the list must hold ranks of this group of " + std::to_string(size()) +
                      ", each once, and the calling rank " + std::to_string(rank()) + ".");
   }
+  queue_->throw_if_failed();
   const auto full_name = queue_->subgroup_name(name, sorted.front());
   std::optional<Communicator> group;
   // On the worker thread, because the backend's other calls run there.

@@ -84,6 +84,13 @@ TEST(GroupErrors, NameTheRanksOfTheJob) {
   }
 }
 
+TEST(GroupErrors, AnAbortedCommunicatorMakesNoSubgroup) {
+  run_thread_ranks(2, [](const Communicator& communicator) {
+    communicator.abort("the program ends");
+    expect_text<PeerError>("the program ends", [&] { (void)communicator.subgroup({0, 1}, "late"); }, {});
+  });
+}
+
 // Rank 2 does not call subgroup(). The ranks leave together, because one of them runs the coordinator.
 const test::RankProgram lacks_a_call("group_lacks_a_call", [] {
   const auto communicator = Communicator::connect(read_environment(), {.timeout = 1s});
