@@ -135,7 +135,7 @@ class OperationQueue : public std::enable_shared_from_this<OperationQueue>, priv
   }
   /// Records that this rank has run all steps of `operation`.
   void mark_completed(const Operation& operation) noexcept { record_end(operation, flight::EntryState::completed); }
-  /// Aborts the queue because this rank started `operation` and will not complete it.
+  /// Aborts the queue because this rank started `operation` and will not complete it. A group of one rank stays usable.
   void abort_unfinished(const Operation& operation) noexcept;
 
  private:

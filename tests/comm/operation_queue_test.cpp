@@ -1,4 +1,4 @@
-// Ranks: 2 threads.
+// Ranks: 1, and 2 threads.
 #include "comm/operation_queue.h"
 
 #include <ATen/ops/ones.h>
@@ -18,7 +18,9 @@
 #include "flight/rank_record.h"
 #include "flight/recorder.h"
 #include "support/temporary_folder.h"
+#include "tutti/comm/communicator.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/comm/gradient_communicator.h"
 
 namespace tutti::comm::operation_queue_test {
 namespace {
@@ -138,6 +140,12 @@ TEST(OperationQueue, AnExceptionAtTheStartOfACallOfOneRankEndsItOnAll) {
   check_exception_of_rank_one(
       [](OperationQueue& queue, int) { queue.call("sum", "", {}, [](const Operation&, const auto&) {})->wait(); },
       FailingGather::Fails::small);
+}
+
+TEST(OperationQueue, AnExceptionInAGroupOfOneRankLeavesItUsable) {
+  const Communicator communicator;
+  EXPECT_THROW(GradientCommunicator(communicator).allocate(std::int64_t{1} << 60), std::exception);
+  communicator.barrier().wait();
 }
 
 // A task of the queue's thread makes a call while another thread waits in allocate(), which is queued behind the task.
