@@ -42,8 +42,8 @@ void Watchdog::watch(DeviceWork work) {
   if (work.completed->is_reached()) return;
   {
     const std::lock_guard lock(mutex_);
+    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });  // first, because it may throw
     in_flight_.push_back(std::move(work));
-    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
   }
   changed_.notify_all();
 }

@@ -9,7 +9,7 @@ ShmAllGather::ShmAllGather(std::shared_ptr<NodeState> node, Operation operation,
                            std::uint32_t number)
     : node_(std::move(node)), operation_(std::move(operation)), length_(input.size()), number_(number) {
   node_->local().last_operation.set(operation_);
-  if (number_ > payload_slots) node_->wait_for_all(&RankState::all_gathers_read, number_ - payload_slots, {operation_});
+  node_->wait_for_all(&RankState::all_gathers_read, number_ - payload_slots, {operation_});
   std::memcpy(node_->local().payload_slot[number_ % payload_slots], input.data(), input.size());
   all_.resize(length_ * static_cast<std::size_t>(node_->size()));
   std::memcpy(all_.data() + length_ * static_cast<std::size_t>(node_->rank()), input.data(), input.size());
