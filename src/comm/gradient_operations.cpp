@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "comm/operation_queue.h"
+#include "device/side_stream.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/internal_call.h"
 #include "tutti/detail/comm/pending.h"
@@ -132,9 +134,16 @@ at::Tensor OperationQueue::allocate(std::int64_t bytes, at::Device device) {
     run();
     return memory;
   }
-  const auto work = track(worker_.submit(run));
+  std::optional<devices::StreamEvent> allocated;
+  const auto work = track(worker_.submit([&] {
+    run();
+    allocated = devices::StreamEvent::on_current_stream(memory.device());
+  }));
   lock.unlock();  // an earlier task may make a call of this queue
   work->wait();
+  // The allocator gives the memory to the other thread's stream, on which kernels may still write to it.
+  allocated->block_current_stream();
+  devices::record_use_on_current_stream(memory);
   return memory;
 }
 

@@ -4,12 +4,19 @@
 #include <torch/optim/adamw.h>
 
 #include <mutex>
+#include <thread>
 
 #include "comm/algorithms/p2p_backend.h"
+#include "comm/backend/forwarding_backend.h"
 #include "comm/backend/topology.h"
 #include "comm/device/backend.h"
+#include "comm/operation_queue.h"
 #include "comm/transport/thread_transport.h"
+#include "device/side_stream.h"
+#include "flight/rank_record.h"
+#include "flight/recorder.h"
 #include "support/simulated_device/ranks.h"
+#include "support/temporary_folder.h"
 #include "support/training.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/gradient_communicator.h"
@@ -19,6 +26,7 @@ namespace tutti::test::c10d_backend_test {
 namespace {
 
 using comm::Operation;
+using namespace std::chrono_literals;
 
 /// Runs `body` once per rank, with a backend whose collectives take tensors on the rank's device.
 void run_backend_ranks(int size, const std::function<void(comm::Backend&, at::Device)>& body) {
@@ -222,6 +230,45 @@ TEST(C10dBackend, SumsInFlightEndBeforeTheAcceleratorIsDestroyed) {
   });
   simulated::settings().microseconds_per_kernel = 0;
   for (std::size_t i = 0; i < ends[0].size(); ++i) EXPECT_TRUE(at::equal(ends[0][i], ends[1][i]));
+}
+
+/// Clears the memory of allocate() by a kernel.
+class ClearedMemory final : public comm::ForwardingBackend {
+ public:
+  explicit ClearedMemory(const std::shared_ptr<Backend>& host) : ForwardingBackend(host->traits(), host) {}
+  at::Tensor allocate(const Operation&, std::int64_t bytes, at::Device device) override {
+    return at::zeros({bytes}, at::TensorOptions(at::kByte).device(device));
+  }
+  std::shared_ptr<Backend> split(const std::vector<int>&, const std::string&, std::chrono::milliseconds) override {
+    return nullptr;
+  }
+};
+
+// The queue's thread allocates behind a task of it, on another stream than the program's.
+TEST(C10dBackend, TheProgramUsesMemoryAfterTheKernelsThatAllocatedIt) {
+  const TemporaryFolder folder;
+  const at::Device device(simulated::type, 0);
+  simulated::set_current_device(0);
+  const auto transports = comm::make_thread_transports(2);
+  const auto host = std::make_shared<comm::P2pBackend>(transports[0], comm::make_topology({0, 0}, 0),
+                                                       CommunicatorOptions().heartbeat_timeout);
+  const auto recorder = flight::Recorder::create(folder.path(), {.rank = 0, .world_size = 2});
+  const auto queue = std::make_shared<comm::OperationQueue>(std::make_shared<ClearedMemory>(host), 20s, "test",
+                                                            comm::Services{.recorder = recorder});
+  simulated::StreamLatch latch(simulated::current_stream(0));
+  const auto task = queue->submit([record = folder.path() / "rank_0.flight"] {
+    while (flight::read_record(record).operations.empty()) std::this_thread::yield();  // allocate() has a number
+  });
+  const devices::SideStream program(device);
+  program.run([&] {
+    const at::Tensor memory = queue->allocate(4000, device).fill_(1);
+    const auto filled = devices::StreamEvent::on_current_stream(device);
+    EXPECT_FALSE(filled.wait_until(std::chrono::steady_clock::now() + 50ms, [] { return false; }))
+        << "the memory was filled before it was cleared";
+    latch.open();
+    EXPECT_EQ(memory.sum().item<std::int64_t>(), 4000);
+  });
+  task->wait();
 }
 
 }  // namespace
