@@ -29,11 +29,10 @@ class StagedBackend final : public ForwardingBackend {
 
   std::unique_ptr<PendingAllReduce> start_all_reduce(const Operation& operation, const at::Tensor& flat,
                                                      const std::shared_ptr<const WireCodec>& codec) override {
-    if (!devices::is_accelerator(flat.device())) {
-      return std::make_unique<QueuedHostAllReduce>(shared_inner(), operation, flat, codec);
-    }
-    return std::make_unique<StagedAllReduce>(shared_inner(), operation, flat, buffers_.slice_of(flat), codec,
-                                             streams_of(flat.device()), is_closed_);
+    const bool is_on_device = devices::is_accelerator(flat.device());
+    return std::make_unique<StagedAllReduce>(shared_inner(), operation, flat,
+                                             is_on_device ? buffers_.slice_of(flat) : StagingSlice{nullptr, flat, flat},
+                                             codec, streams_of(flat.device()), is_closed_);
   }
 
   at::Tensor allocate(const Operation& operation, std::int64_t bytes, at::Device device) override {
@@ -60,7 +59,7 @@ class StagedBackend final : public ForwardingBackend {
  private:
   std::shared_ptr<StagingStreams> streams_of(at::Device device) {
     const std::lock_guard lock(mutex_);
-    auto& streams = streams_[device.index()];
+    auto& streams = streams_[{device.type(), device.index()}];
     if (!streams) streams = std::make_shared<StagingStreams>(device);
     return streams;
   }
@@ -68,7 +67,7 @@ class StagedBackend final : public ForwardingBackend {
   std::shared_ptr<std::atomic<bool>> is_closed_ = std::make_shared<std::atomic<bool>>(false);
   StagingBuffers buffers_;
   std::mutex mutex_;
-  std::map<at::DeviceIndex, std::shared_ptr<StagingStreams>> streams_;
+  std::map<std::pair<at::DeviceType, at::DeviceIndex>, std::shared_ptr<StagingStreams>> streams_;
 };
 
 }  // namespace

@@ -8,6 +8,8 @@
 //   wait                    on the queue thread: completes the host's all-reduce, and copies the result back on another
 //                           side stream.
 //   block_current_stream    makes the program's stream wait for that copy.
+// The host's all-reduces must start in one order on all ranks, so those of host tensors start on the queue thread too.
+//
 // The copies of a bucket run beside the host's sums of other buckets and beside the program's kernels.
 //
 // The bits are those of the host's backend, and so are gradient codecs and errors. Ranks may share a device. All other

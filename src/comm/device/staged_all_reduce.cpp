@@ -67,13 +67,4 @@ void StagedAllReduce::wait() {
   if (staging_.buffer) staging_.buffer->set_last_copy_back(completed_);
 }
 
-QueuedHostAllReduce::QueuedHostAllReduce(std::shared_ptr<Backend> host, Operation operation, at::Tensor flat,
-                                         std::shared_ptr<const WireCodec> codec)
-    : host_(std::move(host)), operation_(std::move(operation)), flat_(std::move(flat)), codec_(std::move(codec)) {}
-
-void QueuedHostAllReduce::finish_reduce_scatter(double scale) {
-  sum_ = host_->start_all_reduce(operation_, flat_, codec_);
-  sum_->finish_reduce_scatter(scale);
-}
-
 }  // namespace tutti::comm

@@ -1,5 +1,5 @@
 #pragma once
-// The all-reduce of a tensor on a device through a backend of the host (see staged.h).
+// The all-reduce of a tensor through a backend of the host (see staged.h). A host tensor is its own staging memory.
 #include <ATen/core/TensorBody.h>
 
 #include <atomic>
@@ -57,25 +57,6 @@ class StagedAllReduce final : public PendingAllReduce {
   EventPointer arrived_;                   // after the copy to the host
   std::unique_ptr<PendingAllReduce> sum_;  // of the host
   EventPointer completed_;                 // after the copy to the device
-};
-
-/// The all-reduce of a host tensor in a group whose device tensors are staged. The host's all-reduces must start in one
-/// order on all ranks. Those of device tensors start on the queue thread, so this one starts there too.
-class QueuedHostAllReduce final : public PendingAllReduce {
- public:
-  QueuedHostAllReduce(std::shared_ptr<Backend> host, Operation operation, at::Tensor flat,
-                      std::shared_ptr<const WireCodec> codec);
-
-  void finish_reduce_scatter(double scale) override;
-  void wait() override { sum_->wait(); }
-  std::int64_t bytes_sent() const override { return sum_ ? sum_->bytes_sent() : 0; }
-
- private:
-  std::shared_ptr<Backend> host_;
-  Operation operation_;
-  at::Tensor flat_;
-  std::shared_ptr<const WireCodec> codec_;
-  std::unique_ptr<PendingAllReduce> sum_;
 };
 
 }  // namespace tutti::comm
