@@ -64,28 +64,19 @@ void InflightCalls::on_call(const Operation& operation, bool on_own_thread) {
   callers_->add(caller);
 }
 
-InflightCalls::InCall::InCall(InflightCalls* calls, flight::EntryId entry) : calls_(calls) {
+InflightCalls::InCall::InCall(InflightCalls* calls, flight::EntryId entry) : calls_(calls), entry_(entry) {
   if (calls_ == nullptr) return;
+  thread_ = this_thread();
   calls_->callers_->change();
-  auto& slots = calls_->in_call_;
-  if (entry.serial == 0) slot_ = slots.size();
-  for (; slot_ < slots.size(); ++slot_) {
-    std::uint64_t expected = 0;
-    if (!slots[slot_].serial.compare_exchange_strong(expected, entry.serial)) continue;
-    slots[slot_].record.store(entry.record, std::memory_order_relaxed);
-    slots[slot_].thread.store(this_thread(), std::memory_order_release);
-    return;
-  }
-  calls_->unrecorded_.fetch_add(1);
+  const std::lock_guard lock(calls_->mutex_);
+  calls_->in_call_.push_back(this);
 }
 
 InflightCalls::InCall::~InCall() {
   if (calls_ == nullptr) return;
-  if (slot_ < calls_->in_call_.size()) {
-    calls_->in_call_[slot_].thread.store(0, std::memory_order_relaxed);
-    calls_->in_call_[slot_].serial.store(0, std::memory_order_release);
-  } else {
-    calls_->unrecorded_.fetch_sub(1);
+  {
+    const std::lock_guard lock(calls_->mutex_);
+    std::erase(calls_->in_call_, this);
   }
   calls_->callers_->change(std::memory_order_release);
 }
@@ -110,21 +101,14 @@ void InflightCalls::set_listener(Listener* listener) {
 
 InflightCalls::Snapshot InflightCalls::take_snapshot() const {
   Snapshot snapshot;
-  {
-    const std::lock_guard lock(mutex_);
-    snapshot.communicator = {.calls = calls_, .members = global_ranks_};
-    snapshot.waiting_on_queue = {waiting_on_queue_.begin(), waiting_on_queue_.end()};
-  }
-  snapshot.is_complete = unrecorded_.load() == 0;
-  for (const Slot& slot : in_call_) {
-    const auto thread = slot.thread.load(std::memory_order_acquire);
-    const flight::EntryId entry{.serial = slot.serial.load(std::memory_order_relaxed),
-                                .record = slot.record.load(std::memory_order_relaxed)};
-    if (thread == 0) continue;
-    const auto call = flight::read_entry(entry, ::getpid());
+  const std::lock_guard lock(mutex_);
+  snapshot.communicator = {.calls = calls_, .members = global_ranks_};
+  snapshot.waiting_on_queue = {waiting_on_queue_.begin(), waiting_on_queue_.end()};
+  for (const InCall* const in_call : in_call_) {
+    const auto call = flight::read_entry(in_call->entry_, ::getpid());
     if (!call) snapshot.is_complete = false;
     if (!call) continue;
-    snapshot.in_call[thread] = {
+    snapshot.in_call[in_call->thread_] = {
         .communicator = communicator_, .number = call->operation, .text = flight::describe_call(*call)};
   }
   return snapshot;

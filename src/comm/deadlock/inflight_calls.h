@@ -3,7 +3,6 @@
 // are in, and the threads that wait for the communicator's queue thread. The flight record holds the calls' texts.
 #include <sys/types.h>
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -62,8 +61,8 @@ class InflightCalls {
   /// Records a call, after it was given its number.
   void on_call(const Operation& operation, bool on_own_thread);
 
-  /// Marks its thread as inside the call of `entry`, for the object's lifetime. A fifth thread at a time, or a call
-  /// without an entry, is not recorded: snapshots are then incomplete, and no deadlock is found.
+  /// Marks its thread as inside the call of `entry`, for the object's lifetime. During a call without an entry,
+  /// snapshots are incomplete, and no deadlock is found.
   class InCall {
    public:
     InCall(InflightCalls* calls, flight::EntryId entry);
@@ -72,8 +71,10 @@ class InflightCalls {
     InCall& operator=(const InCall&) = delete;
 
    private:
+    friend class InflightCalls;
     InflightCalls* calls_;
-    std::size_t slot_ = 0;
+    flight::EntryId entry_;
+    pid_t thread_ = 0;
   };
 
   /// Marks its thread as waiting for the communicator's queue thread, for the object's lifetime.
@@ -123,22 +124,14 @@ class InflightCalls {
   const std::shared_ptr<CallerThreads>& callers() const { return callers_; }
 
  private:
-  struct Slot {
-    std::atomic<std::uint64_t> serial = 0;  // of the call's entry in the flight record; 0 if the slot is free
-    std::atomic<int> record = -1;
-    std::atomic<pid_t> thread = 0;
-  };
-
   const std::string communicator_;
   const std::vector<int> global_ranks_;
   const std::shared_ptr<CallerThreads> callers_;
 
-  std::array<Slot, 4> in_call_;
-  std::atomic<int> unrecorded_ = 0;  // threads that are inside a call and have no slot
-
   mutable std::mutex mutex_;
   std::uint64_t calls_ = 0;
   pid_t last_caller_ = 0;
+  std::vector<const InCall*> in_call_;
   std::multiset<pid_t> waiting_on_queue_;
 
   std::mutex listener_mutex_;
