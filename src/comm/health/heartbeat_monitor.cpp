@@ -28,14 +28,9 @@ HeartbeatMonitor::HeartbeatMonitor(std::shared_ptr<JobEvents> events, HeartbeatM
   }});
 }
 
-FailedPeers HeartbeatMonitor::failed_peers() const {
-  const auto status = events_->status();
-  FailedPeers failed{.ranks = union_of(union_of(status.stopped, status.unreachable), status.exited_long),
-                     .exited = status.exited_long,
-                     .stopped = status.stopped,
-                     .is_coordinator_lost = status.is_coordinator_lost};
-  if (status.is_coordinator_unreachable) failed.ranks = union_of(failed.ranks, ranks_on_owner_node());
-  return failed;
+std::vector<int> HeartbeatMonitor::failed_ranks(const JobStatus& status) const {
+  auto failed = union_of(union_of(status.stopped, status.unreachable), status.exited_long);
+  return status.is_coordinator_unreachable ? union_of(failed, ranks_on_owner_node()) : failed;
 }
 
 // The lowest rank that is not late logs it.
@@ -70,35 +65,35 @@ std::vector<int> HeartbeatMonitor::ranks_on_owner_node() const {
 
 void GroupHealth::throw_if_peers_failed() const {
   if (!monitor_ || !monitor_->events()->has_failed()) return;
-  const auto failed_peers = monitor_->failed_peers();
-  const auto failed = members_among(failed_peers.ranks);
-  if (failed.empty() && !failed_peers.is_coordinator_lost) return;
+  const auto status = monitor_->events()->status();
+  const auto failed = members_among(monitor_->failed_ranks(status));
+  if (failed.empty() && !status.is_coordinator_lost) return;
   // An exit may be the cause of other failures.
-  if (const auto exited = members_among(failed_peers.exited); !exited.empty()) {
+  if (const auto exited = members_among(status.exited_long); !exited.empty()) {
     throw TransferError(TransferError::Kind::process_exited, exited, "process exited");
   }
-  const bool are_stopped = !failed.empty() && members_among(failed_peers.stopped) == failed;
+  const bool are_stopped = !failed.empty() && members_among(status.stopped) == failed;
   throw TransferError(are_stopped ? TransferError::Kind::process_stopped : TransferError::Kind::heartbeat_lost, failed,
                       "missed heartbeats", monitor_->heartbeat_timeout());
 }
 
 std::exception_ptr GroupHealth::failure_of(int member, const std::string& call) const {
   if (!monitor_ || !monitor_->events()->has_failed()) return nullptr;
-  const auto failed_peers = monitor_->failed_peers();
+  const auto status = monitor_->events()->status();
   const auto is_among = [&](const std::vector<int>& global_ranks) {
     return member >= 0 && std::ranges::binary_search(global_ranks, global_ranks_.at(static_cast<std::size_t>(member)));
   };
   const auto text = [&] { return call + ": rank " + std::to_string(global_ranks_[static_cast<std::size_t>(member)]); };
-  if (is_among(failed_peers.exited)) return std::make_exception_ptr(PeerError(text() + " exited", {member}));
-  if (is_among(failed_peers.ranks)) {
-    const bool is_stopped = is_among(failed_peers.stopped);
+  if (is_among(status.exited_long)) return std::make_exception_ptr(PeerError(text() + " exited", {member}));
+  if (is_among(monitor_->failed_ranks(status))) {
+    const bool is_stopped = is_among(status.stopped);
     return std::make_exception_ptr(
         TimeoutError(text() + (is_stopped ? " has been stopped for " : " missed heartbeats for ") +
                          describe_duration(monitor_->heartbeat_timeout()) +
                          (is_stopped ? " (SIGSTOP or Ctrl+Z)" : " (host down, or network partition)"),
                      {member}));
   }
-  if (!failed_peers.is_coordinator_lost) return nullptr;
+  if (!status.is_coordinator_lost) return nullptr;
   return std::make_exception_ptr(
       PeerError(call + ": " + monitor_->events()->lost_reason().value_or("the coordinator is lost"), {}));
 }

@@ -18,17 +18,6 @@ struct HeartbeatMonitorOptions {
   std::chrono::milliseconds heartbeat_timeout{0};
 };
 
-struct FailedPeers {
-  /// Global ranks, ascending, that are stopped or unreachable for the heartbeat timeout, or that exited 1 s ago. A peer
-  /// that is connected to an exited rank sees at once that the connection is closed.
-  std::vector<int> ranks;
-  std::vector<int> exited;   ///< those of them that have exited
-  std::vector<int> stopped;  ///< those of them whose machines answer
-  /// The coordinator is lost, so no rank of the job can continue. If a rank runs it, `ranks` holds the ranks of a node
-  /// that does not answer, or the rank itself if it is stopped.
-  bool is_coordinator_lost = false;
-};
-
 /// One for each connect. Thread safe.
 class HeartbeatMonitor {
  public:
@@ -36,11 +25,13 @@ class HeartbeatMonitor {
   HeartbeatMonitor(const HeartbeatMonitor&) = delete;
   HeartbeatMonitor& operator=(const HeartbeatMonitor&) = delete;
 
-  /// The failed peers. The set only grows.
-  FailedPeers failed_peers() const;
+  /// The global ranks, ascending, that have failed in `status`: those that are stopped or unreachable for the heartbeat
+  /// timeout, or that exited 1 s ago. A peer that is connected to an exited rank sees at once that the connection is
+  /// closed. If the machine of the coordinator does not answer, also the ranks on the node of its owner.
+  std::vector<int> failed_ranks(const JobStatus& status) const;
   std::chrono::milliseconds heartbeat_timeout() const { return options_.heartbeat_timeout; }
 
-  /// The events after which failed_peers() differs. It also changes without one, at their next_change().
+  /// The events after which the failed ranks differ. They also change without one, at next_change().
   const std::shared_ptr<JobEvents>& events() const { return events_; }
 
  private:

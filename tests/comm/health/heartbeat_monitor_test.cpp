@@ -27,13 +27,15 @@ struct Job {
   coordinator::ClientEvents push = events->handlers();
   std::shared_ptr<HeartbeatMonitor> monitor = std::make_shared<HeartbeatMonitor>(
       events, HeartbeatMonitorOptions{.rank = 1, .node_of_rank = {0, 0, 1, 1}, .heartbeat_timeout = milliseconds(300)});
+
+  Ranks failed() const { return monitor->failed_ranks(events->status()); }
 };
 
 TEST(HeartbeatMonitor, ReportsStoppedAndUnreachableRanks) {
   Job job;
   job.push.on_failed({.ranks = {2, 3}, .cause = Cause::unreachable});
-  EXPECT_EQ(job.monitor->failed_peers().ranks, (Ranks{2, 3}));
-  EXPECT_EQ(job.monitor->failed_peers().stopped, Ranks{});
+  EXPECT_EQ(job.failed(), (Ranks{2, 3}));
+  EXPECT_EQ(job.events->status().stopped, Ranks{});
 }
 
 TEST(HeartbeatMonitor, AnExitIsAFailureLater) {
@@ -43,11 +45,11 @@ TEST(HeartbeatMonitor, AnExitIsAFailureLater) {
   EXPECT_EQ(job.events->next_change(), Deadline::max());
   job.push.on_failed({.ranks = {2}, .cause = Cause::exited});
   EXPECT_EQ(calls, 1) << "waiting threads must learn when it becomes a failure";
-  EXPECT_EQ(job.monitor->failed_peers().ranks, Ranks{}) << "what it has sent may still be read";
+  EXPECT_EQ(job.failed(), Ranks{}) << "what it has sent may still be read";
   ASSERT_LT(job.events->next_change(), Deadline::max());
   std::this_thread::sleep_until(job.events->next_change());
-  EXPECT_EQ(job.monitor->failed_peers().ranks, Ranks{2});
-  EXPECT_EQ(job.monitor->failed_peers().exited, Ranks{2});
+  EXPECT_EQ(job.failed(), Ranks{2});
+  EXPECT_EQ(job.events->status().exited_long, Ranks{2});
   EXPECT_EQ(job.events->next_change(), Deadline::max());
   try {
     GroupHealth(job.monitor, {1, 2}).throw_if_peers_failed();
@@ -63,31 +65,31 @@ TEST(HeartbeatMonitor, ARankThatHasLeftIsNoFailure) {
   Job job;
   job.push.on_left({2});
   EXPECT_EQ(job.events->next_change(), Deadline::max());
-  EXPECT_EQ(job.monitor->failed_peers().ranks, Ranks{});
+  EXPECT_EQ(job.failed(), Ranks{});
 }
 
 TEST(HeartbeatMonitor, AnUnreachableCoordinatorFailsItsNode) {
   Job job;
-  FailedPeers received;
-  const auto subscription = job.events->subscribe({.on_lost = [&] { received = job.monitor->failed_peers(); }});
+  Ranks received;
+  const auto subscription = job.events->subscribe({.on_lost = [&] { received = job.failed(); }});
   job.push.on_lost(Cause::unreachable, "its machine does not answer");
-  EXPECT_TRUE(received.is_coordinator_lost);
-  EXPECT_EQ(received.ranks, Ranks{0}) << "the other ranks of that node, without this rank";
+  EXPECT_TRUE(job.events->status().is_coordinator_lost);
+  EXPECT_EQ(received, Ranks{0}) << "the other ranks of that node, without this rank";
 }
 
 TEST(HeartbeatMonitor, AStoppedCoordinatorFailsItsRank) {
   Job job;
   job.push.on_lost(Cause::stopped, "its process does not answer");
-  EXPECT_TRUE(job.monitor->failed_peers().is_coordinator_lost);
-  EXPECT_EQ(job.monitor->failed_peers().ranks, Ranks{owner});
-  EXPECT_EQ(job.monitor->failed_peers().stopped, Ranks{owner});
+  EXPECT_TRUE(job.events->status().is_coordinator_lost);
+  EXPECT_EQ(job.failed(), Ranks{owner});
+  EXPECT_EQ(job.events->status().stopped, Ranks{owner});
 }
 
 TEST(HeartbeatMonitor, ARankThatIsRefusedNamesNoRank) {
   Job job;
   job.push.on_lost(std::nullopt, "it has judged that this rank has failed");
-  EXPECT_TRUE(job.monitor->failed_peers().is_coordinator_lost);
-  EXPECT_EQ(job.monitor->failed_peers().ranks, Ranks{});
+  EXPECT_TRUE(job.events->status().is_coordinator_lost);
+  EXPECT_EQ(job.failed(), Ranks{});
 }
 
 // The reader of standard error may be stopped; the thread that calls on_failed() sends the heartbeats.
