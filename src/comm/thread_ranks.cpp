@@ -94,30 +94,26 @@ std::vector<Communicator> make_thread_communicators(int size, const Communicator
 
 void run_thread_ranks(int size, const std::function<void(Communicator)>& body, const CommunicatorOptions& options,
                       int num_nodes) {
+  auto communicators = make_thread_communicators(size, options, num_nodes);
   std::mutex mutex;
   std::exception_ptr first_failure;
   // Record a failure while the rank's communicator exists: ranks that fail because of this rank then fail later. The
   // communicator is destroyed during unwinding, so its destructor does not wait for peers.
-  const auto run_rank = [&](Communicator communicator) {
+  const auto run_rank = [&](int rank) {
+    const Communicator communicator = std::move(communicators[static_cast<std::size_t>(rank)]);
     try {
-      const Communicator rank_communicator = std::move(communicator);
-      try {
-        body(rank_communicator);
-      } catch (...) {
-        const std::lock_guard lock(mutex);
-        if (!first_failure) first_failure = std::current_exception();
-        throw;
-      }
+      body(communicator);
     } catch (...) {
-      // Recorded above.
+      const std::lock_guard lock(mutex);
+      if (!first_failure) first_failure = std::current_exception();
+      throw;
     }
   };
-  std::vector<std::thread> threads;
-  for (auto& communicator : make_thread_communicators(size, options, num_nodes)) {
-    threads.emplace_back(run_rank, std::move(communicator));
+  try {
+    on_threads(size, run_rank);
+  } catch (...) {
+    std::rethrow_exception(first_failure ? first_failure : std::current_exception());
   }
-  for (auto& thread : threads) thread.join();
-  if (first_failure) std::rethrow_exception(first_failure);
 }
 
 }  // namespace tutti
