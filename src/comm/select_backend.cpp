@@ -14,11 +14,6 @@ std::shared_ptr<Backend> select_for_group(std::shared_ptr<Backend> messages, con
   return select_backend(std::move(messages), "auto", name, timeout);
 }
 
-std::string why_no_hierarchy(const Topology& topology) {
-  if (topology.num_nodes == 1) return "all ranks are on one node";
-  return "every node must hold the same number of consecutive ranks, at least 2";
-}
-
 std::shared_ptr<Backend> find_backend(std::shared_ptr<Backend> messages, const std::string& requested,
                                       const std::string& name, std::chrono::milliseconds timeout) {
   if (messages->size() == 1 || (requested != "auto" && requested != "shared_memory" && requested != "hierarchical")) {
@@ -28,7 +23,8 @@ std::shared_ptr<Backend> find_backend(std::shared_ptr<Backend> messages, const s
   std::string reason;
   bool refused = false;  // the topology fits, but a machine refused the shared memory
   if (requested == "hierarchical" || (requested == "auto" && hierarchy_preserves_bits(topology))) {
-    reason = why_no_hierarchy(topology);
+    reason = topology.num_nodes == 1 ? "all ranks are on one node"
+                                     : "every node must hold the same number of consecutive ranks, at least 2";
     if (fits_hierarchy(topology)) {
       reason.clear();
       auto backend = make_hierarchical_backend(messages, select_for_group, name, timeout, reason);

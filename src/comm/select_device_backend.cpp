@@ -107,28 +107,24 @@ BackendRequest parse_backend(const std::string& name, const std::string& error_p
   return request;
 }
 
-// The texts come last, because they contain spaces.
+// The problem comes last, because it may have several lines.
 std::string DeviceInfo::to_text() const {
-  std::ostringstream text;
-  text << (device ? static_cast<int>(device->type()) : -1) << ' ' << (device ? static_cast<int>(device->index()) : -1)
-       << ' ' << (uuid.empty() ? "-" : uuid) << ' ' << nccl_problem.size() << ' ' << nccl_problem << problem;
-  return text.str();
+  const int type = device ? static_cast<int>(device->type()) : -1;
+  const int index = device ? device->index() : -1;
+  return std::to_string(type) + " " + std::to_string(index) + "\n" + uuid + "\n" + nccl_problem + "\n" + problem;
 }
 
 DeviceInfo DeviceInfo::from_text(const std::string& text) {
   std::istringstream stream(text);
   int type = -1;
   int index = -1;
-  std::size_t length = 0;
   DeviceInfo info;
-  stream >> type >> index >> info.uuid >> length;
+  stream >> type >> index;
   stream.ignore(1);
+  std::getline(stream, info.uuid);
+  std::getline(stream, info.nccl_problem);
+  std::getline(stream, info.problem, '\0');
   if (type >= 0) info.device = c10::Device(static_cast<c10::DeviceType>(type), static_cast<c10::DeviceIndex>(index));
-  if (info.uuid == "-") info.uuid.clear();
-  std::string texts(std::istreambuf_iterator<char>(stream), {});
-  length = std::min(length, texts.size());
-  info.nccl_problem = texts.substr(0, length);
-  info.problem = texts.substr(length);
   return info;
 }
 

@@ -126,8 +126,11 @@ class NodeState final : public FailureBoard {
   /// See BackendTraits.
   int spin_count() const { return spin_count_; }
 
-  /// True if `rank` has closed the communicator or its process has exited.
-  bool peer_exited(int rank) const { return of(rank).closed.load() || has_exited(rank); }
+  /// True if `rank` has closed the communicator or its process has exited. A process that has called exec() still runs,
+  /// but has closed its connection to the coordinator.
+  bool peer_exited(int rank) const {
+    return of(rank).closed.load() || processes_[rank].state() == ProcessState::exited || health_->peer_exited(rank);
+  }
 
   void close() noexcept;
 
@@ -140,10 +143,6 @@ class NodeState final : public FailureBoard {
  private:
   NodeState(SharedMemory memory, int rank, const std::vector<SegmentAddress>& addresses,
             std::shared_ptr<const PeerHealth> health, std::chrono::milliseconds heartbeat_timeout);
-  /// A process that has called exec() still runs, but has closed its connection to the coordinator.
-  bool has_exited(int rank) const {
-    return processes_[rank].state() == ProcessState::exited || health_->peer_exited(rank);
-  }
   class PeerCheck;
   struct AwaitedCounter {
     SequenceCounter RankState::*counter;
