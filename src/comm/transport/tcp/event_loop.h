@@ -105,7 +105,6 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   void add_timed(const MessagePtr& message);
   /// Sends the replies and completes the messages. Releases the lock. `posted` is a message that no other thread knows.
   void apply(Lock& lock, Effects& effects, const Message* posted = nullptr);
-  void leave_callbacks(std::vector<Effects::Completion>& completions, const Message* posted);
   void wake() const { poller_.wake(); }
 
   // The loop's thread.

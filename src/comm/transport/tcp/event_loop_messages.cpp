@@ -268,7 +268,8 @@ void EventLoop::apply(Lock& lock, Effects& effects, const Message* posted) {
     if (completion.message->has_callbacks()) exit_guard.emplace();
   }
   copying_ += copies ? 1 : 0;
-  const bool is_loop_thread = loop_thread_ == std::this_thread::get_id();
+  // While a callback runs, other threads must be able to handle the events.
+  const bool runs_callbacks = loop_thread_ == std::this_thread::get_id() && handler_ != Handler::loop;
   lock.unlock();
   if (copies) {
     for (const auto& [message, outcome, bytes] : completions) {
@@ -278,22 +279,19 @@ void EventLoop::apply(Lock& lock, Effects& effects, const Message* posted) {
     --copying_;
     changed_.notify_all();
   }
-  if (!is_loop_thread) leave_callbacks(completions, posted);
-  for (const auto& completion : completions) completion.message->complete(completion.outcome);
-}
-
-/// A callback may call the communicator, which a thread in a call must not do. A message that is being posted has none
-/// so far.
-void EventLoop::leave_callbacks(std::vector<Effects::Completion>& completions, const Message* posted) {
-  const auto left = std::ranges::stable_partition(completions, [&](const Effects::Completion& completion) {
+  // A callback may call the communicator, which a thread in a call must not do, and may wait for a thread that awaits
+  // another of the messages. A message that is being posted has no callbacks so far.
+  const auto callbacks = std::ranges::stable_partition(completions, [&](const Effects::Completion& completion) {
     return !completion.message->has_callbacks() || completion.message.get() == posted;
   });
-  if (left.empty()) return;
-  for (auto& completion : left) completion.bytes = nullptr;  // they have been copied
-  const std::lock_guard lock(mutex_);
-  callbacks_.insert(callbacks_.end(), std::make_move_iterator(left.begin()), std::make_move_iterator(left.end()));
-  completions.erase(left.begin(), left.end());
-  wake();
+  if (!runs_callbacks && !callbacks.empty()) {
+    for (auto& completion : callbacks) completion.bytes = nullptr;  // they have been copied
+    const std::lock_guard again(mutex_);
+    std::ranges::move(callbacks, std::back_inserter(callbacks_));
+    completions.erase(callbacks.begin(), callbacks.end());
+    wake();
+  }
+  for (const auto& completion : completions) completion.message->complete(completion.outcome);
 }
 
 }  // namespace tutti::comm

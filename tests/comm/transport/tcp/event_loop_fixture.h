@@ -4,11 +4,13 @@
 #include <poll.h>
 
 #include <cstdint>
+#include <functional>
 #include <future>
 #include <memory>
 #include <span>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -30,10 +32,20 @@ inline JobSecretPtr secret(const std::string& text = "the secret of this job") {
 /// A message with a wait for its outcome.
 struct TestMessage final : Message {
   std::string text;
+  bool callbacks = true;
+  std::function<void()> callback;
+  std::thread::id completed_by;
   std::promise<Outcome> outcome;
+  std::shared_future<Outcome> ended = outcome.get_future();
 
-  void complete(const Outcome& how) override { outcome.set_value(how); }
-  OutcomeKind wait() { return outcome.get_future().get().kind; }
+  void complete(const Outcome& how) override {
+    completed_by = std::this_thread::get_id();
+    if (callback) callback();
+    outcome.set_value(how);
+  }
+  bool has_callbacks() const override { return callbacks; }
+  bool has_ended() const { return ended.wait_for(0s) == std::future_status::ready; }
+  OutcomeKind wait() const { return ended.get().kind; }
 };
 using TestMessagePtr = std::shared_ptr<TestMessage>;
 

@@ -54,6 +54,9 @@ const RankProgram leaves_work_behind("tcp_leaves_work_behind", [] {
 
 constexpr const char* ended_variable = "TUTTI_TEST_ENDED";
 
+/// What a continuation writes to the file of that name.
+constexpr const char* continued = "continued";
+
 // A process that does not wait for its threads would exit in this time. A process that waits still runs.
 constexpr auto time_of_an_exit = std::chrono::milliseconds(300);
 
@@ -100,6 +103,7 @@ const RankProgram ends_during_a_continuation("tcp_ends_during_a_continuation", [
     begun->set_value();
     wait_until_ended();
     communicator.barrier().wait();
+    std::ofstream(std::getenv(ended_variable)) << continued;
   });
   communicator.send(message, 1).wait();  // rank 1 sends after it, so another thread runs the continuation
   begun->get_future().wait();
@@ -202,8 +206,11 @@ TEST(Tcp, AProcessEndsAfterItsThreads) {
 
 TEST(Tcp, AProcessEndsAfterItsContinuations) {
   const TemporaryFolder folder;
-  expect_success(
-      run_processes(ends_during_a_continuation, 2, {.variables = {{ended_variable, folder.path() / "ended"}}}));
+  const auto path = folder.path() / "ended";
+  expect_success(run_processes(ends_during_a_continuation, 2, {.variables = {{ended_variable, path}}}));
+  std::string text;
+  std::ifstream(path) >> text;
+  EXPECT_EQ(text, continued);
 }
 
 TEST(Tcp, UnwaitedWorkIsCompleted) {

@@ -6,51 +6,23 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "comm/transport/tcp/awaited_message.h"
 #include "comm/transport/tcp/tcp_transport.h"
-#include "test_endpoints.h"
+#include "event_loop_fixture.h"
 
 namespace tutti::test::waiters_test {
 namespace {
 
-using namespace tutti::comm;
-using namespace std::chrono_literals;
-using OutcomeKind = Outcome::Kind;
+using namespace event_loops;
 
 Deadline in_time() {
   return Clock::now() + 20s;
-}
-
-struct TestMessage final : Message {
-  std::string text;
-  bool callbacks = false;
-  std::thread::id completed_by;
-  std::promise<OutcomeKind> outcome;
-  std::shared_future<OutcomeKind> ended = outcome.get_future();
-
-  void complete(const Outcome& how) override {
-    completed_by = std::this_thread::get_id();
-    outcome.set_value(how.kind);
-  }
-  bool has_callbacks() const override { return callbacks; }
-  bool has_ended() const { return ended.wait_for(0s) == std::future_status::ready; }
-};
-using TestMessagePtr = std::shared_ptr<TestMessage>;
-
-TestMessagePtr make_message(bool is_send, int rank, std::string text, std::uint64_t tag = 0) {
-  auto message = std::make_shared<TestMessage>();
-  message->is_send = is_send;
-  message->rank = rank;
-  message->channel = 7;
-  message->tag = tag;
-  message->text = std::move(text);
-  message->memory = std::as_writable_bytes(std::span(message->text));
-  message->deadline = in_time();
-  return message;
 }
 
 class Waiters : public testing::Test {
@@ -59,6 +31,7 @@ class Waiters : public testing::Test {
   EventLoop& one() { return one_->loop(); }
   TestMessagePtr receive(std::uint64_t tag = 0) {
     auto message = make_message(false, 1, "----", tag);
+    message->callbacks = false;
     zero().post(message);
     return message;
   }
@@ -76,7 +49,7 @@ class Waiters : public testing::Test {
   void check_that_the_loop_has_the_events() {
     const auto received = receive(99);
     send(99);
-    EXPECT_EQ(received->ended.get(), OutcomeKind::completed);
+    EXPECT_EQ(received->wait(), OutcomeKind::completed);
     EXPECT_NE(received->completed_by, std::this_thread::get_id());
   }
 
@@ -90,7 +63,7 @@ TEST_F(Waiters, AWaiterHandlesTheEventsAndHandsThemBack) {
   for (int round = 0; round < 100; ++round) {
     const auto received = receive();
     serve([&] { send(); }, [&] { return received->has_ended(); });
-    ASSERT_EQ(received->ended.get(), OutcomeKind::completed);
+    ASSERT_EQ(received->wait(), OutcomeKind::completed);
     ASSERT_EQ(received->completed_by, std::this_thread::get_id());
     ASSERT_EQ(received->text, "text");
   }
@@ -100,10 +73,11 @@ TEST_F(Waiters, AWaiterHandlesTheEventsAndHandsThemBack) {
 TEST_F(Waiters, AMessageThatIsLongerThanTheSocketsBuffers) {
   const std::string text(20'000'000, 'x');
   const auto received = make_message(false, 1, std::string(text.size(), '-'));
+  received->callbacks = false;
   zero().post(received);
   const auto begin = [&] { one().post(make_message(true, 0, text)); };
   serve(begin, [&] { return received->has_ended(); });
-  EXPECT_EQ(received->ended.get(), OutcomeKind::completed);
+  EXPECT_EQ(received->wait(), OutcomeKind::completed);
   EXPECT_TRUE(received->text == text);
 }
 
@@ -111,7 +85,6 @@ TEST_F(Waiters, AMessageThatIsLongerThanTheSocketsBuffers) {
 TEST_F(Waiters, ALoopRunsTheCallbacksOfMessagesThatAWaiterReceives) {
   check_that_the_loop_has_the_events();
   const auto with_callback = make_message(false, 1, "----", 1);
-  with_callback->callbacks = true;
   zero().post(with_callback);
   const auto received = receive(2);
   const auto begin = [&] {
@@ -120,9 +93,40 @@ TEST_F(Waiters, ALoopRunsTheCallbacksOfMessagesThatAWaiterReceives) {
   };
   serve(begin, [&] { return received->has_ended(); });
   EXPECT_EQ(received->completed_by, std::this_thread::get_id());
-  EXPECT_EQ(with_callback->ended.get(), OutcomeKind::completed);
+  EXPECT_EQ(with_callback->wait(), OutcomeKind::completed);
   EXPECT_NE(with_callback->completed_by, std::this_thread::get_id());
   EXPECT_EQ(with_callback->text, "text");
+}
+
+// While the loop's thread is in a callback, this thread writes a message with a callback together with its own. The
+// loop's thread then writes a long message, before it runs the callback.
+TEST_F(Waiters, ACallbackMayWaitForAMessageThatTheLoopHasWritten) {
+  std::string text(100'000, 'x');  // written by the loop's thread
+  std::promise<void> begun;
+  std::promise<void> may_end;
+  const auto first = make_message(true, 1, text);
+  first->callback = [&] {
+    begun.set_value();
+    may_end.get_future().wait();
+  };
+  check_that_the_loop_has_the_events();
+  zero().post(first);
+  begun.get_future().wait();
+
+  const auto awaited = std::make_shared<AwaitedMessage>(zero());
+  std::optional<Outcome> outcome;
+  const auto earlier = make_message(true, 1, text);
+  earlier->callback = [&] { outcome = awaited->wait_until(in_time()); };
+  zero().post(earlier);
+  zero().post(make_message(true, 1, "now"));
+  awaited->is_send = true;
+  awaited->rank = 1;
+  awaited->channel = channel;
+  awaited->memory = std::as_writable_bytes(std::span(text));
+  zero().post(awaited);
+  may_end.set_value();
+  EXPECT_EQ(earlier->wait(), OutcomeKind::completed);
+  EXPECT_TRUE(outcome);
 }
 
 TEST_F(Waiters, OneOfTwoWaitersHandlesTheEvents) {
@@ -135,7 +139,7 @@ TEST_F(Waiters, OneOfTwoWaitersHandlesTheEvents) {
     send();
   });
   serve([&] { first_serves.set_value(); }, [&] { return received->has_ended(); });
-  EXPECT_EQ(received->ended.get(), OutcomeKind::completed);
+  EXPECT_EQ(received->wait(), OutcomeKind::completed);
 }
 
 TEST_F(Waiters, TheLoopHandlesTheEventsAfterADeadline) {
@@ -216,6 +220,22 @@ TEST_F(WaitingChannels, ReceiveInTwoThreads) {
   }
   one.get();
   two.get();
+}
+
+// As in the destructor of a communicator, which the callback may own.
+TEST_F(WaitingChannels, ACallbackMayWaitForAThreadThatWaits) {
+  check_that_the_loop_has_the_events();
+  std::future<void> wait;
+  const auto received = make_message(false, 1, "----", 1);
+  received->callback = [&] {
+    wait = wait_in_thread();
+    send();
+    wait.wait();
+  };
+  zero().post(received);
+  Waiters::send(1);
+  EXPECT_EQ(received->wait(), OutcomeKind::completed);
+  wait.get();
 }
 
 TEST_F(WaitingChannels, AWaitEndsAtItsDeadline) {
