@@ -250,13 +250,11 @@ void EventLoop::add_timed(const MessagePtr& message) {
 }
 
 void EventLoop::apply(Lock& lock, Effects& effects, const Message* posted) {
-  while (!effects.replies.empty()) {
-    for (const auto& [rank, header] : std::exchange(effects.replies, {})) {
-      Peer& peer = peers_[rank];
-      if (peer.state != Peer::State::open) continue;
-      peer.outbox.add_urgent(header);
-      flush(lock, rank, effects);
-    }
+  for (const auto& [rank, header] : std::exchange(effects.replies, {})) {
+    Peer& peer = peers_[rank];
+    if (peer.state != Peer::State::open || finished_sending_) continue;
+    peer.outbox.add_urgent(header);
+    flush(lock, rank, effects);
   }
   // A callback may hold the last reference to a communicator when main() has returned.
   std::optional<ExitGuard> exit_guard;

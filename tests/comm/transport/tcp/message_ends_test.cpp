@@ -129,6 +129,38 @@ TEST_F(EventLoops, ADestroyedEndpointDoesNotWaitForAPeerThatReadsNothing) {
   destroys.join();
 }
 
+// The client's frames come while a callback destroys the endpoint, which then says that it sends nothing more.
+TEST_F(EventLoops, ADestroyedEndpointAnswersNoAnnouncement) {
+  auto zero = make_endpoint(0);
+  RawClient two(endpoints_.address_of(0));
+  two.greet(2);
+  const auto send_text = [&](std::uint64_t tag, const std::string& text) {
+    two.send({.channel = other_channel, .tag = tag, .bytes = text.size()});
+    two.send(std::as_bytes(std::span(text)));
+  };
+  zero->close_channel({.channel = channel, .is_member = bits_of({0, 2})}, false);
+  const std::string long_text(100'000, 'x');  // more than one read takes
+  const auto short_one = post(*zero, in_channel(other_channel, make_message(false, 2, "----", 2)));
+  const auto long_one = post(*zero, in_channel(other_channel, make_message(false, 2, long_text, 3)));
+  const auto destroys = in_channel(other_channel, make_message(false, 2, "----", 1));
+  std::promise<void> begun;
+  std::promise<void> may_destroy;
+  destroys->callback = [&] {
+    begun.set_value();
+    may_destroy.get_future().wait();
+    zero = nullptr;
+  };
+  post(*zero, destroys);
+  send_text(1, "text");
+  begun.get_future().wait();
+  two.send({.kind = FrameHeader::Kind::announce, .channel = channel, .bytes = max_eager_bytes + 1, .id = 1});
+  send_text(2, "text");
+  send_text(3, long_text);
+  may_destroy.set_value();
+  EXPECT_EQ(short_one->wait(), OutcomeKind::completed);
+  EXPECT_EQ(long_one->wait(), OutcomeKind::completed);
+}
+
 /// Leaves this process 16 MiB of memory that it has not mapped, for the object's lifetime.
 class LittleMemory {
  public:
