@@ -208,14 +208,11 @@ void EventLoop::accept_connections() {
       accept_pause_.on_error(errno, Clock::now());
       return;
     }
-    ConnectionPtr connection;
     try {
-      connection = std::make_shared<Connection>(*std::move(socket), security_, Clock::now());
-      sockets_.watch(connection->descriptor(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
-      pending_.push_back(connection);
-      connections_.emplace(connection->descriptor(), connection);
-    } catch (const std::exception&) {  // no memory: the client finds its connection closed
-      if (connection) drop(connection);
+      pending_.push_back(std::make_shared<Connection>(*std::move(socket), security_, Clock::now()));
+      watch(ConnectionPtr(pending_.back()));
+    } catch (const std::exception&) {
+      // No memory: the client finds its connection closed.
     }
   }
 }

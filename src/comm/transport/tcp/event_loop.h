@@ -96,6 +96,7 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   // Any thread, with the mutex held. `lock` is released during a write.
   void contact(int rank, Effects& effects);
   void make_connection(int rank);
+  void watch(const ConnectionPtr& connection);
   void flush(Lock& lock, int rank, Effects& effects);
   void fail_peer(int rank, Outcome::Kind reason, Effects& effects);
   void fail_outbox(Peer& peer, Effects& effects);

@@ -175,10 +175,19 @@ void EventLoop::make_connection(int rank) {
   const auto& address = addresses_.at(static_cast<std::size_t>(rank));
   if (!address) throw std::system_error(std::make_error_code(std::errc::address_not_available));
   auto connection = std::make_shared<Connection>(*address, rank_, rank, security_);
-  sockets_.watch(connection->descriptor(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
-  connections_.emplace(connection->descriptor(), connection);
+  watch(connection);
   peer.connection = std::move(connection);
   peer.state = Peer::State::connecting;
+}
+
+void EventLoop::watch(const ConnectionPtr& connection) {
+  try {
+    sockets_.watch(connection->descriptor(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
+    connections_.emplace(connection->descriptor(), connection);
+  } catch (...) {
+    drop(connection);
+    throw;
+  }
 }
 
 void EventLoop::flush(Lock& lock, int rank, Effects& effects) {
