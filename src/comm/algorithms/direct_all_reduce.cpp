@@ -27,7 +27,6 @@ Buffer buffer_of(const at::Tensor& tensor) {
 ContributionReceiver::ContributionReceiver(Transport& transport, BufferPool& buffer_pool, const Operation& operation,
                                            const Buffer& own_chunk, OptionalCodec codec)
     : buffer_pool_(&buffer_pool),
-      own_chunk_(own_chunk),
       rank_(transport.rank()),
       codec_(std::move(codec)),
       contributions_(static_cast<std::size_t>(transport.size())) {
@@ -48,7 +47,7 @@ void ContributionReceiver::reduce_into(const Buffer& result, at::ScalarType dtyp
   for (std::size_t peer = 0; peer < contributions_.size(); ++peer) {
     Buffer& contribution = contributions_[peer];
     if (codec_ && static_cast<int>(peer) != rank_) {
-      const Buffer decoded = buffer_pool_->acquire(own_chunk_.size);
+      const Buffer decoded = buffer_pool_->acquire(result.size);
       codec_->decode(as_bytes(contribution), as_floats(decoded));
       contribution = decoded;
     }

@@ -35,7 +35,6 @@ class ContributionReceiver {
 
  private:
   BufferPool* buffer_pool_;
-  Buffer own_chunk_;
   int rank_;
   OptionalCodec codec_;
   std::vector<Buffer> contributions_;

@@ -28,16 +28,11 @@ BackendTraits traits_over(const Transport& transport, std::chrono::milliseconds 
 }
 
 /// The parts of a tensor that holds one of equal size for each rank.
-class EqualParts {
- public:
-  EqualParts(const at::Tensor& tensor, int size)
-      : buffer_(buffer_of(tensor)), part_bytes_(buffer_.size / static_cast<std::size_t>(size)) {}
-  Buffer operator()(int rank) const { return buffer_.part(part_bytes_ * static_cast<std::size_t>(rank), part_bytes_); }
-
- private:
-  Buffer buffer_;
-  std::size_t part_bytes_;
-};
+auto parts_of(const at::Tensor& tensor, int size) {
+  return [whole = buffer_of(tensor), bytes = tensor.nbytes() / static_cast<std::size_t>(size)](int rank) {
+    return whole.part(bytes * static_cast<std::size_t>(rank), bytes);
+  };
+}
 
 }  // namespace
 
@@ -99,11 +94,11 @@ void P2pBackend::all_gather(const Operation& operation, const at::Tensor& output
     std::ranges::copy(gather.wait(), buffer_of(output).data);
     return;
   }
-  exchange_parts(operation, EqualParts(output, size()), [&](int) { return contribution; });
+  exchange_parts(operation, parts_of(output, size()), [&](int) { return contribution; });
 }
 
 void P2pBackend::all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input) {
-  exchange_parts(operation, EqualParts(output, size()), EqualParts(input, size()));
+  exchange_parts(operation, parts_of(output, size()), parts_of(input, size()));
 }
 
 void P2pBackend::all_to_all_v(const Operation& operation, const std::vector<at::Tensor>& outputs,

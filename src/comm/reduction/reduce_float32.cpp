@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <vector>
 
 #include "comm/reduction/reduce_tree.h"
 
@@ -12,7 +11,6 @@ namespace {
 // Small enough that the partial sum of a tree level stays in the L1 cache.
 constexpr std::size_t float_chunk_elements = 1024;
 using FloatChunk = std::array<float, float_chunk_elements>;
-using FloatContributions = std::span<const float* const>;
 
 // The loops are inlined into one function for each instruction set and vectorized there.
 [[gnu::always_inline]] inline void add(const float* a, const float* b, float* out, std::size_t count) {
@@ -57,12 +55,13 @@ Instructions best_instructions() {
 
 /// Sums elements `begin` to `begin + count` of `contributions`. Returns a pointer to the sum: into the contribution if
 /// there is only one, else `out`.
-const float* sum_float_subtree(const Instructions& instructions, FloatContributions contributions, std::size_t begin,
-                               std::size_t count, float* out) {
-  if (contributions.size() == 1) return contributions[0] + begin;
+const float* sum_float_subtree(const Instructions& instructions, std::span<const std::byte* const> contributions,
+                               std::size_t begin, std::size_t count, float* out) {
+  const auto values = [&](std::size_t i) { return reinterpret_cast<const float*>(contributions[i]) + begin; };
+  if (contributions.size() == 1) return values(0);
   const std::size_t left = split_point(contributions.size());
   if (contributions.size() == 2) {
-    instructions.add(contributions[0] + begin, contributions[1] + begin, out, count);
+    instructions.add(values(0), values(1), out, count);
     return out;
   }
   FloatChunk left_sum;
@@ -77,18 +76,12 @@ const float* sum_float_subtree(const Instructions& instructions, FloatContributi
 void reduce_float32(std::span<const std::byte* const> contributions, std::byte* result, std::size_t elements,
                     double divisor, double factor) {
   static const Instructions instructions = best_instructions();
-  std::array<const float*, 64> small;
-  std::vector<const float*> large;
-  if (contributions.size() > small.size()) large.resize(contributions.size());
-  const std::span<const float*> from = large.empty() ? std::span(small).first(contributions.size()) : std::span(large);
-  std::ranges::transform(contributions, from.begin(),
-                         [](const std::byte* memory) { return reinterpret_cast<const float*>(memory); });
   auto* const to = reinterpret_cast<float*>(result);
   FloatChunk sum;
   for (std::size_t begin = 0; begin < elements; begin += float_chunk_elements) {
     const std::size_t count = std::min(float_chunk_elements, elements - begin);
     // The sum is not written directly to the result, which may be a contribution that is still to be read.
-    const float* done = sum_float_subtree(instructions, from, begin, count, sum.data());
+    const float* done = sum_float_subtree(instructions, contributions, begin, count, sum.data());
     float* const out = to + begin;
     if (done != out) std::copy_n(done, count, out);
     instructions.scale_floats(out, count, static_cast<float>(divisor), static_cast<float>(factor));

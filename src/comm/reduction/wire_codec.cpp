@@ -24,62 +24,40 @@ at::Tensor view_of(const void* array, at::ScalarType dtype, std::size_t begin, s
   return at::from_blob(bytes + begin * c10::elementSize(dtype), {static_cast<std::int64_t>(length)}, dtype);
 }
 
-/// Encodes to one of LibTorch's 16-bit floating-point types, with LibTorch's vectorized conversion.
-class NarrowCodec : public WireCodec {
+/// Encodes to one of LibTorch's 16-bit floating-point types, with LibTorch's vectorized conversion. A message with a
+/// header begins with a scale: a power of two that makes the largest value 2^14 to 2^15.
+class NarrowCodec final : public WireCodec {
  public:
-  NarrowCodec(std::string name, at::ScalarType dtype) : name_(std::move(name)), dtype_(dtype) {}
+  /// The header has the size of the scale, or 0.
+  NarrowCodec(std::string name, at::ScalarType dtype, std::size_t header_bytes)
+      : name_(std::move(name)), dtype_(dtype), header_bytes_(header_bytes) {}
 
   const std::string& name() const override { return name_; }
-  std::size_t encoded_bytes(std::size_t elements) const override { return elements * c10::elementSize(dtype_); }
+  std::size_t encoded_bytes(std::size_t elements) const override {
+    return header_bytes_ + elements * c10::elementSize(dtype_);
+  }
   void encode(std::span<const float> values, std::span<std::byte> bytes) const override {
-    encode_scaled(values, bytes, 1);
-  }
-  void decode(std::span<const std::byte> bytes, std::span<float> values) const override {
-    decode_scaled(bytes, values, 1);
-  }
-
- protected:
-  void encode_scaled(std::span<const float> values, std::span<std::byte> bytes, float scale) const {
     const at::AutoDispatchBelowADInplaceOrView without_autograd;
+    const float scale = header_bytes_ > 0 ? scale_for(values) : 1;
+    if (header_bytes_ > 0) std::memcpy(bytes.data(), &scale, header_bytes_);
+    auto* const encoded = bytes.data() + header_bytes_;
     for (std::size_t begin = 0; begin < values.size(); begin += chunk_elements) {
       const std::size_t length = std::min(chunk_elements, values.size() - begin);
       const at::Tensor from = view_of(values.data(), at::kFloat, begin, length);
-      view_of(bytes.data(), dtype_, begin, length).copy_(scale == 1 ? from : from.mul(scale));
+      view_of(encoded, dtype_, begin, length).copy_(scale == 1 ? from : from.mul(scale));
     }
   }
-  void decode_scaled(std::span<const std::byte> bytes, std::span<float> values, float scale) const {
+  void decode(std::span<const std::byte> bytes, std::span<float> values) const override {
     const at::AutoDispatchBelowADInplaceOrView without_autograd;
+    float scale = 1;
+    if (header_bytes_ > 0) std::memcpy(&scale, bytes.data(), header_bytes_);
+    const auto* const encoded = bytes.data() + header_bytes_;
     for (std::size_t begin = 0; begin < values.size(); begin += chunk_elements) {
       const std::size_t length = std::min(chunk_elements, values.size() - begin);
       at::Tensor to = view_of(values.data(), at::kFloat, begin, length);
-      to.copy_(view_of(bytes.data(), dtype_, begin, length));
-      if (scale != 1) to.mul_(scale);
+      to.copy_(view_of(encoded, dtype_, begin, length));
+      if (scale != 1) to.mul_(1 / scale);
     }
-  }
-
- private:
-  std::string name_;
-  at::ScalarType dtype_;
-};
-
-/// Scales the values of a message by a power of two, so that the largest becomes 2^14 to 2^15. The message begins with
-/// the scale.
-class Fp16Codec final : public NarrowCodec {
- public:
-  Fp16Codec() : NarrowCodec("fp16", at::kHalf) {}
-
-  std::size_t encoded_bytes(std::size_t elements) const override {
-    return sizeof(float) + NarrowCodec::encoded_bytes(elements);
-  }
-  void encode(std::span<const float> values, std::span<std::byte> bytes) const override {
-    const float scale = scale_for(values);
-    std::memcpy(bytes.data(), &scale, sizeof(scale));
-    encode_scaled(values, bytes.subspan(sizeof(scale)), scale);
-  }
-  void decode(std::span<const std::byte> bytes, std::span<float> values) const override {
-    float scale = 1;
-    std::memcpy(&scale, bytes.data(), sizeof(scale));
-    decode_scaled(bytes.subspan(sizeof(scale)), values, 1 / scale);
   }
 
  private:
@@ -94,6 +72,10 @@ class Fp16Codec final : public NarrowCodec {
     if (largest == 0 || !std::isfinite(as_float)) return 1;
     return std::ldexp(1.0F, std::clamp(largest_exponent - std::ilogb(as_float), -limit, limit));
   }
+
+  std::string name_;
+  at::ScalarType dtype_;
+  std::size_t header_bytes_;
 };
 
 class Int8Codec final : public WireCodec {
@@ -114,10 +96,10 @@ class Int8Codec final : public WireCodec {
 }  // namespace
 
 std::shared_ptr<const WireCodec> fp16_codec() {
-  return std::make_shared<Fp16Codec>();
+  return std::make_shared<NarrowCodec>("fp16", at::kHalf, sizeof(float));
 }
 std::shared_ptr<const WireCodec> bf16_codec() {
-  return std::make_shared<NarrowCodec>("bf16", at::kBFloat16);
+  return std::make_shared<NarrowCodec>("bf16", at::kBFloat16, 0);
 }
 std::shared_ptr<const WireCodec> int8_codec() {
   return std::make_shared<Int8Codec>();
