@@ -28,6 +28,18 @@ void require_tag(const char* what, int tag) {
   throw UsageError(std::string(what) + ": the tag must not be negative, but is " + std::to_string(tag) + ".");
 }
 
+Work post_receive(comm::OperationQueue& queue, const at::Tensor& tensor, int peer, int tag,
+                  std::function<void(int)> on_source, const CallOptions& call) {
+  CallTensors tensors("receive", queue.backend().traits(), /*has_device_form=*/false);
+  const auto flat = tensors.output(tensor);
+  const auto on_completed = [flat, on_source = std::move(on_source)](int source) {
+    flat.write_back();
+    if (on_source) on_source(source);
+  };
+  return Work(queue.receive(flat.memory(), peer, tag, call, on_completed, "receive",
+                            tensors.start(queue.device_streams(), Kind::receives)));
+}
+
 }  // namespace
 
 Work Communicator::send(at::Tensor tensor, int peer, int tag, const CallOptions& call) const {
@@ -42,25 +54,14 @@ Work Communicator::send(at::Tensor tensor, int peer, int tag, const CallOptions&
 Work Communicator::receive(at::Tensor tensor, int peer, int tag, const CallOptions& call) const {
   require_peer("receive", *this, peer);
   require_tag("receive", tag);
-  CallTensors tensors("receive", queue_->backend().traits(), /*has_device_form=*/false);
-  const auto flat = tensors.output(tensor);
-  return Work(queue_->receive(
-      flat.memory(), peer, tag, call, [flat](int) { flat.write_back(); }, "receive",
-      tensors.start(queue_->device_streams(), Kind::receives)));
+  return post_receive(*queue_, tensor, peer, tag, nullptr, call);
 }
 
 Work Communicator::receive_from_any(at::Tensor tensor, int tag, std::function<void(int)> on_source,
                                     const CallOptions& call) const {
   require_tag("receive", tag);
   if (size() == 1) throw UsageError("receive: there is no other rank in this group.");
-  CallTensors tensors("receive", queue_->backend().traits(), /*has_device_form=*/false);
-  const auto flat = tensors.output(tensor);
-  const auto on_completed = [flat, on_source = std::move(on_source)](int source) {
-    flat.write_back();
-    if (on_source) on_source(source);
-  };
-  return Work(queue_->receive(flat.memory(), comm::any_source, tag, call, on_completed, "receive",
-                              tensors.start(queue_->device_streams(), Kind::receives)));
+  return post_receive(*queue_, tensor, comm::any_source, tag, std::move(on_source), call);
 }
 
 void Communicator::monitored_barrier(bool wait_for_all, const CallOptions& call) const {

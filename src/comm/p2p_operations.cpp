@@ -13,14 +13,6 @@
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
-namespace {
-
-std::span<std::byte> bytes_in(const at::Tensor& memory) {
-  return {static_cast<std::byte*>(const_cast<void*>(memory.const_data_ptr())), memory.nbytes()};
-}
-
-}  // namespace
-
 RequestPtr OperationQueue::make_request(const char* what, const at::Tensor& memory, int peer, int tag,
                                         const CallOptions& options) const {
   throw_if_failed();
@@ -31,7 +23,7 @@ RequestPtr OperationQueue::make_request(const char* what, const at::Tensor& memo
   request->description += job_ranks_.describe_group();
   request->peer = peer;
   request->tag = static_cast<std::uint64_t>(std::int64_t{tag});
-  request->memory = bytes_in(memory);
+  request->memory = {static_cast<std::byte*>(const_cast<void*>(memory.const_data_ptr())), memory.nbytes()};
   request->owner = std::make_shared<at::Tensor>(memory);
   const Operation operation = make_operation(what, options);
   request->timeout = operation.timeout;
@@ -49,17 +41,18 @@ RequestPtr OperationQueue::make_request(const char* what, const at::Tensor& memo
 std::shared_ptr<WorkState> OperationQueue::send(const at::Tensor& memory, int peer, int tag, const CallOptions& options,
                                                 const char* what, std::shared_ptr<DeviceCall> device) {
   auto request = make_request(what, memory, peer, tag, options);
+  request->is_send = true;
   auto state = std::make_shared<WorkState>();
   state->set_calls(nullptr, callers());
   request->mark_completed = [state](std::exception_ptr failure) { state->end(std::move(failure)); };
   // A message must not overtake an earlier one whose bytes are still on the device.
   if (!device && messages_->idle()) {
-    services_.p2p->send(std::move(request));
+    services_.p2p->post(std::move(request));
     return state;
   }
   const auto queued = messages_->submit([this, request, device, operation = make_operation(what, options)] {
     try {
-      const auto send_now = [&] { services_.p2p->send(request); };
+      const auto send_now = [&] { services_.p2p->post(request); };
       if (!device) return send_now();
       device->run(
           backend_->rank(), operation, [this] { return is_stopping(); }, send_now);
@@ -94,7 +87,7 @@ std::shared_ptr<WorkState> OperationQueue::receive(const at::Tensor& memory, int
     const CallerThreads::Task task(on_completed ? callers : nullptr);
     if (on_completed) on_completed(source);
   };
-  services_.p2p->receive(std::move(request));
+  services_.p2p->post(std::move(request));
   return state;
 }
 

@@ -1,5 +1,6 @@
 #include "comm/transport/thread_transport.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <cstring>
 #include <deque>
@@ -20,9 +21,9 @@ struct Slot {
 class ThreadHub final : public FailureBoard {
  public:
   explicit ThreadHub(int size)
-      : size_(size), disconnected_(static_cast<std::size_t>(size)), failure_reports_(disconnected_.size()) {}
+      : disconnected_(static_cast<std::size_t>(size)), failure_reports_(disconnected_.size()) {}
 
-  int size() const { return size_; }
+  int size() const { return static_cast<int>(disconnected_.size()); }
 
   std::shared_ptr<Slot> send(int from, int to, Tag tag, const Buffer& buffer) {
     return match(sends_, receives_, from, to, tag, buffer, true);
@@ -122,7 +123,6 @@ class ThreadHub final : public FailureBoard {
     return slot;
   }
 
-  const int size_;
   std::mutex mutex_;
   std::condition_variable changed_;
   Queue sends_;
@@ -163,8 +163,7 @@ class ThreadTransport final : public Transport {
   std::shared_ptr<Transport> split(const std::vector<int>& members, const std::string& name,
                                    std::chrono::milliseconds) override {
     const auto size = static_cast<int>(members.size());
-    int rank = 0;
-    while (members.at(static_cast<std::size_t>(rank)) != this->rank()) ++rank;
+    const auto rank = static_cast<int>(std::ranges::find(members, this->rank()) - members.begin());
     return std::make_shared<ThreadTransport>(hub_->split(name, size), rank);
   }
 

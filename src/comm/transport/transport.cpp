@@ -28,7 +28,7 @@ void wait_all(Transfers& transfers, Deadline deadline) {
 }
 
 void log_slow_peer(const std::vector<int>& global_ranks, int rank, int peer, std::chrono::seconds waited) {
-  if (rank != (peer == 0 ? 1 : 0)) return;
+  if (rank != (peer == 0 ? 1 : 0) || SuppressSlowWarning::is_active()) return;
   const auto global_rank = [&](int member) { return global_ranks.at(static_cast<std::size_t>(member)); };
   const Operation* const call = CurrentOperation::get();
   Logger(global_rank(rank))

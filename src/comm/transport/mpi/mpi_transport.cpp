@@ -18,40 +18,7 @@ namespace {
 constexpr int polls_before_sleep = 100;
 constexpr auto longest_sleep = std::chrono::microseconds(500);
 
-class MpiTransfer final : public Transfer {
- public:
-  MpiTransfer(std::shared_ptr<MpiEndpoint> endpoint, std::shared_ptr<MpiRequest> request, GroupHealth health, int rank)
-      : endpoint_(std::move(endpoint)), request_(std::move(request)), health_(std::move(health)), rank_(rank) {}
-
-  int peer() const override { return request_->peer; }
-
-  void wait(Deadline deadline) override {
-    // MPI has no wait with a deadline. The polls become rarer, which leaves the core to other threads.
-    std::chrono::microseconds sleep{10};
-    SlowOperationWarning slow_warning(Clock::now());
-    for (int polls = 0; !endpoint_->is_complete(request_); ++polls) {
-      health_.throw_if_peers_failed();
-      const auto now = Clock::now();
-      if (slow_warning.due(now) && !SuppressSlowWarning::is_active())
-        log_slow_peer(health_.global_ranks(), rank_, peer(), slow_warning.waited(now));
-      if (now > deadline) throw TransferError(TransferError::Kind::timeout, {peer()}, "timed out");
-      if (polls < polls_before_sleep) {
-        cpu_pause();
-        continue;
-      }
-      std::this_thread::sleep_for(sleep);
-      sleep = std::min(sleep * 2, longest_sleep);
-    }
-  }
-
- private:
-  std::shared_ptr<MpiEndpoint> endpoint_;
-  std::shared_ptr<MpiRequest> request_;
-  GroupHealth health_;
-  int rank_;
-};
-
-class MpiTransport final : public Transport {
+class MpiTransport final : public Transport, public std::enable_shared_from_this<MpiTransport> {
  public:
   /// Every rank of `health` must call it, with the same `name`.
   MpiTransport(Rendezvous rendezvous, GroupHealth health, int rank, const std::string& name, MpiTags tags)
@@ -69,10 +36,10 @@ class MpiTransport final : public Transport {
   ~MpiTransport() override { close(); }
 
   std::unique_ptr<Transfer> post_send(int peer, Tag tag, const Buffer& block) override {
-    return std::make_unique<MpiTransfer>(endpoint_, endpoint_->post(true, peer, tag, block), health_, rank());
+    return std::make_unique<MpiTransfer>(shared_from_this(), endpoint_->post(true, peer, tag, block));
   }
   std::unique_ptr<Transfer> post_receive(int peer, Tag tag, const Buffer& block) override {
-    return std::make_unique<MpiTransfer>(endpoint_, endpoint_->post(false, peer, tag, block), health_, rank());
+    return std::make_unique<MpiTransfer>(shared_from_this(), endpoint_->post(false, peer, tag, block));
   }
 
   std::shared_ptr<Transport> split(const std::vector<int>& members, const std::string& name,
@@ -90,6 +57,37 @@ class MpiTransport final : public Transport {
   void close() noexcept override { endpoint_->close(); }
 
  private:
+  class MpiTransfer final : public Transfer {
+   public:
+    MpiTransfer(std::shared_ptr<MpiTransport> transport, std::shared_ptr<MpiRequest> request)
+        : transport_(std::move(transport)), request_(std::move(request)) {}
+    int peer() const override { return request_->peer; }
+    void wait(Deadline deadline) override { transport_->wait(request_, deadline); }
+
+   private:
+    std::shared_ptr<MpiTransport> transport_;
+    std::shared_ptr<MpiRequest> request_;
+  };
+
+  void wait(const std::shared_ptr<MpiRequest>& request, Deadline deadline) const {
+    // MPI has no wait with a deadline. The polls become rarer, which leaves the core to other threads.
+    std::chrono::microseconds sleep{10};
+    SlowOperationWarning slow_warning(Clock::now());
+    for (int polls = 0; !endpoint_->is_complete(request); ++polls) {
+      health_.throw_if_peers_failed();
+      const auto now = Clock::now();
+      const int peer = request->peer;
+      if (slow_warning.due(now)) log_slow_peer(health_.global_ranks(), rank(), peer, slow_warning.waited(now));
+      if (now > deadline) throw TransferError(TransferError::Kind::timeout, {peer}, "timed out");
+      if (polls < polls_before_sleep) {
+        cpu_pause();
+        continue;
+      }
+      std::this_thread::sleep_for(sleep);
+      sleep = std::min(sleep * 2, longest_sleep);
+    }
+  }
+
   Rendezvous rendezvous_;
   GroupHealth health_;
   MpiTags tags_;

@@ -35,16 +35,16 @@ const std::shared_ptr<OrphanedRequests>& OrphanedRequests::of_process() {
 
 void OrphanedRequests::add(const MpiApi& api, MpiGroup* group, MpiRequests sent, MpiRequests received) {
   const std::lock_guard lock(mutex_);
-  closing_groups_.push_back({.group = group, .sent = std::move(sent), .received = std::move(received), .arrived = {}});
+  closing_groups_.push_back({.group = group, .sent = std::move(sent), .received = std::move(received)});
   std::erase_if(closing_groups_, [&](ClosingGroup& closing) {
     erase_idle(api, closing.sent);
-    const auto first_pending = std::partition(closing.received.begin(), closing.received.end(),
-                                              [&](const auto& request) { return free_if_idle(api, *request); });
-    std::move(closing.received.begin(), first_pending, std::back_inserter(closing.arrived));
-    closing.received.erase(closing.received.begin(), first_pending);
+    std::erase_if(closing.received, [&](const auto& request) {
+      if (!free_if_idle(api, *request)) return false;
+      closing.in_order = closing.in_order && *request->block.data == std::byte{1};
+      return true;
+    });
     if (!closing.sent.empty() || !closing.received.empty()) return false;
-    const auto in_order = [](const auto& request) { return *request->block.data == std::byte{1}; };
-    if (std::ranges::all_of(closing.arrived, in_order)) {
+    if (closing.in_order) {
       api.free_group(closing.group);
     } else {
       ++unreleased_;

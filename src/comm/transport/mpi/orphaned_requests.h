@@ -44,7 +44,7 @@ class OrphanedRequests {
     MpiGroup* group = nullptr;
     MpiRequests sent;
     MpiRequests received;
-    MpiRequests arrived;
+    bool in_order = true;  // all that has been received says so
   };
 
   std::mutex mutex_;

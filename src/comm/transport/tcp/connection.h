@@ -37,9 +37,6 @@ class Connection {
   Connection(const EndpointAddress& address, int own_rank, int rank, const ConnectionSecurity& security);
   /// Takes over an accepted socket.
   Connection(FileDescriptor socket, const ConnectionSecurity& security, Deadline since);
-  ~Connection() = default;
-  Connection(const Connection&) = delete;
-  Connection& operator=(const Connection&) = delete;
 
   int descriptor() const { return socket_.descriptor().get(); }
   /// In the job; -1 until it is known.

@@ -40,9 +40,6 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   /// Throws std::system_error if there are no descriptors; then `listening` is as before.
   EventLoop(ListeningSocket&& listening, const Nonce& nonce, int rank,
             std::vector<std::optional<EndpointAddress>> addresses, ConnectionSecurity security);
-  ~EventLoop() = default;
-  EventLoop(const EventLoop&) = delete;
-  EventLoop& operator=(const EventLoop&) = delete;
 
   /// The thread owns a reference to the loop, because a callback may destroy the endpoint.
   void start();

@@ -20,18 +20,9 @@ GroupEndpoint::GroupEndpoint(std::shared_ptr<Endpoint> endpoint, const std::stri
       health_(std::make_shared<GroupHealth>(std::move(health))),
       rank_(rank) {}
 
-void GroupEndpoint::send(RequestPtr request) {
-  request->is_send = true;
-  request->eager_bytes = eager_bytes;
-  post(std::move(request));
-}
-
-void GroupEndpoint::receive(RequestPtr request) {
-  post(std::move(request));
-}
-
 void GroupEndpoint::post(RequestPtr request) {
   request->channel = channel_;
+  request->eager_bytes = eager_bytes;
   request->health = health_;
   request->sources = global_ranks();
   request->failure_of_peer = [health = health_, peer = request->peer, call = request->description] {

@@ -17,9 +17,8 @@ class GroupEndpoint {
   /// `group` is the name of the group, equal on its ranks. This rank is member `rank`.
   GroupEndpoint(std::shared_ptr<Endpoint> endpoint, const std::string& group, GroupHealth health, int rank);
 
-  /// Both throw PeerError if this rank or the peer could not listen.
-  void send(RequestPtr request);
-  void receive(RequestPtr request);
+  /// Begins to send or receive. Throws PeerError if this rank or the peer could not listen.
+  void post(RequestPtr request);
   /// Receives end with `failure`, later ones too; sends go on unless `cancel_sends`.
   void close(const std::exception_ptr& failure, bool cancel_sends) noexcept {
     endpoint_->close_channel({channel_, bits_of(global_ranks()), failure}, cancel_sends);
@@ -30,8 +29,6 @@ class GroupEndpoint {
   std::shared_ptr<GroupEndpoint> of(const std::vector<int>& members, const std::string& group) const;
 
  private:
-  void post(RequestPtr request);
-
   std::shared_ptr<Endpoint> endpoint_;
   std::uint64_t channel_;
   std::shared_ptr<const GroupHealth> health_;

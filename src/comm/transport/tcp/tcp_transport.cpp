@@ -128,7 +128,6 @@ class TcpTransport final : public Transport, public std::enable_shared_from_this
   int connect_calls_ = 0;
   bool is_connected_ = false;
   std::mutex mutex_;
-  std::vector<int> late_peers_;  // for which a wait has timed out
   std::set<AwaitedMessage*> waiting_;
   std::shared_ptr<void> failure_subscription_;
 };
@@ -171,7 +170,6 @@ void TcpTransport::begin_connecting(const std::vector<int>& peers) {
 }
 
 std::unique_ptr<Transfer> TcpTransport::post(bool is_send, int peer, Tag tag, const Buffer& buffer) {
-  if (is_closed_) throw TransferError(Failure::connection_closed, {peer}, "the communicator was closed");
   EventLoop& loop = endpoint_->loop();
   auto message = std::make_shared<AwaitedMessage>(loop);
   message->is_send = is_send;
@@ -202,40 +200,24 @@ void TcpTransport::wait(AwaitedMessage& message, int peer, Deadline deadline) {
       outcome = message.wait_until(std::min({deadline, slow_warning.next(), next_change}));
       const auto now = Clock::now();
       if (outcome) break;
-      if (now >= deadline) {
-        const std::lock_guard lock(mutex_);
-        late_peers_.push_back(peer);
-        throw TransferError(Failure::timeout, {peer}, "no message before the deadline");
-      }
-      if (slow_warning.due(now) && !SuppressSlowWarning::is_active())
-        log_slow_peer(health_.global_ranks(), rank(), peer, slow_warning.waited(now));
+      if (now >= deadline) throw TransferError(Failure::timeout, {peer}, "no message before the deadline");
+      if (slow_warning.due(now)) log_slow_peer(health_.global_ranks(), rank(), peer, slow_warning.waited(now));
     }
   }
   if (outcome->kind != Outcome::Kind::completed) throw_failure(message, *outcome, peer);
 }
 
 void TcpTransport::throw_failure(const AwaitedMessage& message, const Outcome& outcome, int peer) {
-  switch (outcome.kind) {
-    case Outcome::Kind::mismatch:
-      throw MismatchError("rank " + std::to_string(global_rank(peer)) + " sent " + std::to_string(outcome.bytes) +
-                          " bytes in a collective, but this rank expects " + std::to_string(message.memory.size()) +
-                          ": pass tensors of the same size on all ranks.");
-    case Outcome::Kind::closed: {
-      // A wait that ends because another wait timed out must name the ranks of that one, not its own peer.
-      const std::lock_guard lock(mutex_);
-      if (!late_peers_.empty()) throw TransferError(Failure::timeout, late_peers_, "another message timed out");
-      throw TransferError(Failure::connection_closed, {peer}, "the communicator was closed");
-    }
-    case Outcome::Kind::closed_by_peer:
-      health_.throw_if_peers_failed();
-      throw TransferError(Failure::connection_closed, {peer}, "the peer closed the communicator");
-    case Outcome::Kind::not_authenticated:
-      throw TransferError(Failure::connection_closed, {peer},
-                          "the process at its address does not know the job's secret");
-    default:
-      health_.throw_if_peers_failed();
-      throw TransferError(Failure::connection_closed, {peer}, "connection closed");
+  if (outcome.kind == Outcome::Kind::mismatch) {
+    throw MismatchError("rank " + std::to_string(global_rank(peer)) + " sent " + std::to_string(outcome.bytes) +
+                        " bytes in a collective, but this rank expects " + std::to_string(message.memory.size()) +
+                        ": pass tensors of the same size on all ranks.");
   }
+  if (outcome.kind != Outcome::Kind::closed) health_.throw_if_peers_failed();
+  throw TransferError(Failure::connection_closed, {peer},
+                      outcome.kind == Outcome::Kind::not_authenticated
+                          ? "the process at its address does not know the job's secret"
+                          : "connection closed");
 }
 
 }  // namespace
