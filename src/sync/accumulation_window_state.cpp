@@ -134,6 +134,7 @@ void AccumulationWindowState::end_sync(Weighting weighting, bool empty, bool all
 
 void AccumulationWindowState::end_unreached_sync() {
   if (!scope_ && window_.weighting() != Weighting::weighted) window_.clear_joined_pending();
+  if (is_over()) began_on_carried_over_ = false;
 }
 
 void AccumulationWindowState::invalidate(const std::string& why) {
