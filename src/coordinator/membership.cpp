@@ -150,7 +150,8 @@ std::vector<FailedRanks> Membership::judge(Time now, const std::function<bool(in
   for (int rank = 0; rank < world_size_; ++rank) {
     auto& known = entry(rank);
     if (!is_active(rank)) continue;
-    if (known.state == State::disconnected && known.how == Disconnect::reset &&
+    // While a rank is alone, no peer has to be told of its reset.
+    if (known.state == State::disconnected && known.how == Disconnect::reset && has_joined_ > 1 &&
         now - known.disconnected_at >= reset_grace) {
       known.state = State::failed;
       found.push_back({.ranks = {rank}, .cause = Cause::exited});

@@ -4,7 +4,7 @@
 //
 //   absent --hello--> present --leave--> left
 //                     present --FIN, or the process has ended--> failed (exited), at once
-//                     present --RST--> disconnected --50 ms--> failed (exited)
+//                     present --RST--> disconnected --50 ms--> failed (exited), if another rank has joined
 //                     present --network error--> disconnected --heartbeat_timeout--> failed (unreachable)
 //                     disconnected --hello with the same key--> present
 //                     present --no bytes for heartbeat_timeout--> failed (stopped or unreachable)

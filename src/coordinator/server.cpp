@@ -246,11 +246,8 @@ class Server::Loop {
     const bool has_ended = members.has_finished() && !is_last_job_;
     const bool is_former = former_keys_.contains(hello.key);
     const bool may_begin = members.has_begun() ? has_ended : !job_->is_contradictory();
-    // No other rank has acted upon the failure of the only member: its process begins again.
-    const auto keys = members.keys();
-    const bool was_alone = keys == std::set{hello.key};
-    if (may_begin && !is_former && (was_alone || !keys.contains(hello.key))) {
-      if (members.has_begun() && !was_alone) former_keys_ = keys;
+    if (may_begin && !is_former && !members.keys().contains(hello.key)) {
+      if (members.has_begun()) former_keys_ = members.keys();
       job_ = new_job(hello);
     }
     const auto result = is_former ? Membership::failed_before(hello.member) : job_->hello(hello, current_time());
