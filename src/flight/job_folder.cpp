@@ -91,7 +91,7 @@ void remove_ended_records(const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     if (!is_record(entry.path())) continue;
     const FileDescriptor record(::open(entry.path().c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-    if (record.is_open() && ::flock(record.get(), LOCK_EX | LOCK_NB) == 0) ::unlink(entry.path().c_str());
+    if (record.is_open() && ::flock(record.get(), LOCK_SH | LOCK_NB) == 0) ::unlink(entry.path().c_str());
   }
 }
 

@@ -108,7 +108,7 @@ bool has_header(const fs::path& file) {
 
 bool is_locked(const fs::path& file) {
   const FileDescriptor descriptor(::open(file.c_str(), O_RDONLY | O_CLOEXEC));
-  return descriptor.is_open() && ::flock(descriptor.get(), LOCK_EX | LOCK_NB) != 0;
+  return descriptor.is_open() && ::flock(descriptor.get(), LOCK_SH | LOCK_NB) != 0;
 }
 
 }  // namespace

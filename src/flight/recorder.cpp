@@ -37,19 +37,20 @@ void copy_text(std::string_view from, std::array<char, Size>& to) {
   to[length] = '\0';
 }
 
-// No other process writes the file. That of an ended process is replaced, not overwritten: a reader may have it open.
+// The process that writes the file holds an exclusive lock. Readers ask with a shared one, so that two readers do not
+// exclude each other. That of an ended process is replaced, not overwritten: a reader may have it open.
 FileDescriptor open_record(const std::filesystem::path& folder, int rank) {
   std::string name = "rank_" + std::to_string(rank);
   const std::string first = name;
   for (int copy = 2; copy <= max_records_per_rank; ++copy) {
     const auto path = folder / (name + record_suffix);
     const FileDescriptor old(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    const bool in_use = old.is_open() && ::flock(old.get(), LOCK_EX | LOCK_NB) != 0;
+    const bool in_use = old.is_open() && ::flock(old.get(), LOCK_SH | LOCK_NB) != 0;
     if (!in_use) {
       if (old.is_open() && ::unlink(path.c_str()) != 0 && errno != ENOENT) throw_errno(path.string());
       FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, S_IRUSR | S_IWUSR));
       if (!file.is_open()) throw_errno(path.string());
-      if (::flock(file.get(), LOCK_SH) != 0) throw_errno(path.string());
+      if (::flock(file.get(), LOCK_EX) != 0) throw_errno(path.string());
       return file;
     }
     name = first + "-" + std::to_string(copy);  // a process may connect more than once

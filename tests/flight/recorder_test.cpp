@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -13,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/file_descriptor.h"
 #include "flight/call_text.h"
 #include "flight/diagnose.h"
 #include "flight/rank_record.h"
@@ -147,6 +150,18 @@ TEST(Recorder, ASecondConnectionOfAProcessHasItsOwnFile) {
   first = Recorder::create(folder.path(), {.restart = 1});
   EXPECT_TRUE(flight::read_record(folder.path() / "rank_0.flight").running);
   EXPECT_EQ(flight::read_record(folder.path() / "rank_0.flight").restart, 1);
+}
+
+// Another reader asks with a lock, too.
+TEST(Recorder, TwoReadersAtATimeTakeNoEndedProcessForARunningOne) {
+  const TemporaryFolder folder;
+  Recorder::create(folder.path(), {.rank = 0});
+  const auto path = folder.path() / "rank_0.flight";
+  const FileDescriptor reader(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  ASSERT_EQ(::flock(reader.get(), LOCK_SH | LOCK_NB), 0);
+  EXPECT_FALSE(flight::read_record(path).running);
+  const auto next = Recorder::create(folder.path(), {.rank = 0});
+  EXPECT_TRUE(only_record(folder).running);
 }
 
 TEST(Recorder, AnEntryIsReadByItsId) {

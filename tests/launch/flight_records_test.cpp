@@ -23,7 +23,7 @@ class EarlierFiles {
       : ended_(folder / "rank_2.flight"), running_(folder / "rank_3.flight"), other_(folder / "notes.txt") {
     for (const auto& path : {ended_, running_, other_}) std::ofstream(path) << "content";
     lock_ = FileDescriptor(::open(running_.c_str(), O_RDONLY | O_CLOEXEC));
-    EXPECT_EQ(::flock(lock_.get(), LOCK_SH), 0);
+    EXPECT_EQ(::flock(lock_.get(), LOCK_EX), 0);
   }
 
   void expect_only_the_ended_one_removed() const {
