@@ -149,6 +149,10 @@ AttemptEnd Attempts::run_one() {
     return {.exit_code = 0, .restarts = true};
   }
   err_.append(describe_end(result, failure, ranks, options_) + records);
+  // The ranks of other nodes may still communicate.
+  while (coordinator && !failed && !result.stop_requested && !coordinator->has_finished() && !signals_.has_pending()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
   if (failed) return {.exit_code = failure.first->exit_status()->exit_code()};
   return {.exit_code = started ? 0 : 128 + result.interrupted_by.value_or(SIGTERM)};
 }
