@@ -176,8 +176,8 @@ void JobState::answer_values(const KeyValues::Waiting& waiting) {
   BodyWriter answer;
   if (waiting.wants_values) {
     answer.put(static_cast<std::uint32_t>(waiting.keys.size()));
-    for (const auto value : key_values_.values(waiting.keys)) {
-      answer.text(value);
+    for (const auto& key : waiting.keys) {
+      answer.text(key_values_.value(key));
       if (answer.size() > max_body_bytes) {
         return fail_request(request, RequestError::usage, {}, "the values of a request are too long");
       }

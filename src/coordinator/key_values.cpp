@@ -40,12 +40,6 @@ const std::string* KeyValues::first_missing(const std::vector<std::string>& keys
   return found == keys.end() ? nullptr : &*found;
 }
 
-std::vector<std::string_view> KeyValues::values(const std::vector<std::string>& keys) const {
-  std::vector<std::string_view> values;
-  for (const auto& key : keys) values.push_back(values_.at(key));
-  return values;
-}
-
 void KeyValues::wait(Waiting waiting) {
   auto missing = *first_missing(waiting.keys);
   waiting_.emplace(std::move(missing), std::move(waiting));

@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -35,8 +34,8 @@ class KeyValues {
   bool contains(const std::vector<std::string>& keys) const { return first_missing(keys) == nullptr; }
   std::size_t size() const { return values_.size(); }
 
-  /// All must exist.
-  std::vector<std::string_view> values(const std::vector<std::string>& keys) const;
+  /// The key must exist.
+  const std::string& value(const std::string& key) const { return values_.at(key); }
 
   /// At least one of the keys must be missing. The request waits until all exist, or until forget().
   void wait(Waiting waiting);

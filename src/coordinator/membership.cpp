@@ -14,12 +14,13 @@ std::string rank_text(int rank) {
   return "rank " + std::to_string(rank);
 }
 
-}  // namespace
-
+/// min(250 ms, a quarter of the timeout), longer for many ranks so that the coordinator's CPU time stays bounded.
 Milliseconds heartbeat_interval(int world_size, Milliseconds heartbeat_timeout) {
   return std::max(Milliseconds(1),
                   std::min(std::max(base_interval, interval_per_rank * world_size), heartbeat_timeout / 4));
 }
+
+}  // namespace
 
 Membership::Membership(int world_size, Milliseconds heartbeat_timeout)
     : world_size_(world_size),
@@ -53,7 +54,7 @@ Membership::HelloResult Membership::hello(const Hello& hello, Time now) {
   }
   if (const auto why = contradiction(member); !why.empty()) {
     // A rank that the job does not wait for may belong to another job and must not end this one.
-    const bool is_awaited = is_gathering() && member.rank >= 0 && member.rank < member.world_size &&
+    const bool is_awaited = has_joined_ < world_size_ && member.rank >= 0 && member.rank < member.world_size &&
                             (!is_in_range || entry(member.rank).state == State::absent);
     return {is_awaited ? Verdict::contradicted : Verdict::refused, why};
   }

@@ -31,9 +31,6 @@ enum class Disconnect : std::uint8_t {
   network_error,  ///< timed out, or no route
 };
 
-/// min(250 ms, a quarter of the timeout), longer for many ranks so that the coordinator's CPU time stays bounded.
-Milliseconds heartbeat_interval(int world_size, Milliseconds heartbeat_timeout);
-
 class Membership {
  public:
   static constexpr Milliseconds warning_delay{2000};
@@ -76,8 +73,7 @@ class Membership {
   Milliseconds interval() const { return interval_; }  ///< between a rank's heartbeats
   bool is_active(int rank) const;                      ///< present or disconnected
   bool has_ended(int rank) const;                      ///< has left or failed
-  bool has_begun() const { return has_joined_ > 0; }
-  bool is_gathering() const { return has_joined_ < world_size_; }
+  bool has_begun() const { return first_.has_value(); }
   /// True if no rank is present or disconnected.
   bool has_finished() const;
   /// The keys of all ranks that have joined.

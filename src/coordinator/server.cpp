@@ -21,7 +21,6 @@
 #include "core/pending_limit.h"
 #include "core/socket.h"
 #include "core/thread_name.h"
-#include "tutti/core/error.h"
 #include "tutti/core/logging.h"
 
 namespace tutti::coordinator {
@@ -36,17 +35,14 @@ constexpr std::size_t max_unsent_bytes = max_body_bytes;
 // All ranks may throw the same error, and must have read its reason.
 constexpr auto unwinding_linger = Milliseconds(500);
 
-/// Raises this process's limit of descriptors if it is too low for one connection to each rank. Beside them it has
-/// those of unknown peers, and rank 0 has the connections and files of a rank.
-void require_descriptors(int world_size) {
+/// One connection to each rank. Beside them the process has those of unknown peers, and rank 0 has the connections and
+/// files of a rank.
+void require_descriptors_for(int world_size) {
   constexpr std::uint64_t for_others = 512;
   const auto ranks = static_cast<std::uint64_t>(world_size);
   const auto needed = count_open_descriptors() + ranks;
-  const auto limit = raise_descriptor_limit(needed + ranks + for_others);
-  if (limit >= needed) return;
-  throw UsageError("the coordinator of " + std::to_string(world_size) + " ranks needs " + std::to_string(needed) +
-                   " file descriptors, but this process may open " + std::to_string(limit) +
-                   ": raise the hard limit (ulimit -Hn), or start fewer ranks");
+  require_descriptors("the coordinator of " + std::to_string(world_size) + " ranks", needed,
+                      needed + ranks + for_others);
 }
 
 }  // namespace
@@ -60,7 +56,7 @@ class Server::Loop {
         port_(options_.is_local ? std::uint16_t{0}
                                 : static_cast<std::uint16_t>(local_address_of(listening_.get()).port)),
         job_(new_job(Hello{})) {
-    require_descriptors(options_.world_size);
+    require_descriptors_for(options_.world_size);
     if (options_.secret != nullptr) tls_.emplace(*options_.secret, Side::server);
     set_nonblocking(listening_);
     listening_.unshare();

@@ -11,7 +11,6 @@
 #include <system_error>
 
 #include "core/descriptor_limit.h"
-#include "tutti/core/error.h"
 
 namespace tutti {
 namespace {
@@ -112,10 +111,7 @@ void require_descriptors(const std::string& subject, int count) {
   constexpr std::uint64_t for_each = 5;  // two pipes, the event of its exit, a log or an input, its connection
   constexpr std::uint64_t for_others = 64;
   const auto needed = for_each * static_cast<std::uint64_t>(count) + for_others;
-  const auto limit = raise_descriptor_limit(needed);
-  if (limit >= needed) return;
-  throw UsageError(subject + " needs " + std::to_string(needed) + " file descriptors, but this process may open " +
-                   std::to_string(limit) + ": raise the hard limit (ulimit -Hn), or start fewer");
+  require_descriptors(subject, needed, needed);
 }
 
 RankProcess::RankProcess(int rank, const RankCommand& command, RankOutput output, Sink& out, Sink& err)

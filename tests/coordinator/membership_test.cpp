@@ -224,9 +224,9 @@ TEST(Membership, AStallIsNotCreditedToWhatIsReadAfterIt) {
 }
 
 TEST(Membership, ManyRanksSendRarelyAndAreWaitedForLonger) {
-  EXPECT_EQ(heartbeat_interval(64, timeout), Milliseconds(256));
-  EXPECT_EQ(heartbeat_interval(512, timeout), Milliseconds(2048));
-  EXPECT_EQ(heartbeat_interval(2, Milliseconds(400)), Milliseconds(100));
+  EXPECT_EQ(Membership(64, timeout).interval(), Milliseconds(256));
+  EXPECT_EQ(Membership(512, timeout).interval(), Milliseconds(2048));
+  EXPECT_EQ(Membership(2, Milliseconds(400)).interval(), Milliseconds(100));
   Membership members(512, timeout);
   members.hello(hello(0, 1, 512), start);
   EXPECT_THAT(members.judge(start + Milliseconds(3700), yes), IsEmpty());
