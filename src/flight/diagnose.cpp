@@ -91,12 +91,6 @@ std::map<std::string, CommunicatorRecords> communicators_of(const std::vector<Ra
   return communicators;
 }
 
-const RecordedOperation* find(const std::vector<const RecordedOperation*>& operations, std::uint64_t number) {
-  const auto found =
-      std::ranges::lower_bound(operations, number, {}, [](const RecordedOperation* one) { return one->operation; });
-  return found != operations.end() && (*found)->operation == number ? *found : nullptr;
-}
-
 std::vector<int> ranks_of(const std::vector<RankRecord>& records) {
   std::set<int> ranks;
   for (const auto& record : records) ranks.insert(record.rank);
@@ -262,23 +256,19 @@ std::string describe_blocked(const BlockedOperation& blocked, const Communicator
 
 /// The first operation number at which ranks called different operations; empty if the records show none.
 std::string first_difference(const std::string& name, const CommunicatorRecords& communicator) {
-  if (communicator.by_rank.size() < 2) return "";
-  std::set<std::uint64_t> numbers;
+  struct Callers {
+    std::vector<int> ranks;
+    CallSites call_sites;
+  };
+  std::map<std::uint64_t, std::map<std::string, Callers>> calls;  // by number and text
   for (const auto& [rank, operations] : communicator.by_rank) {
-    for (const auto* one : operations) numbers.insert(one->operation);
-  }
-  for (const auto number : numbers) {
-    struct Callers {
-      std::vector<int> ranks;
-      CallSites call_sites;
-    };
-    std::map<std::string, Callers> texts;
-    for (const auto& [rank, operations] : communicator.by_rank) {
-      const auto* one = find(operations, number);
-      if (one == nullptr) continue;
-      texts[one->text].ranks.push_back(rank);
-      texts[one->text].call_sites.insert(one->call_site);
+    for (const auto* one : operations) {
+      auto& callers = calls[one->operation][one->text];
+      callers.ranks.push_back(rank);
+      callers.call_sites.insert(one->call_site);
     }
+  }
+  for (const auto& [number, texts] : calls) {
     if (texts.size() < 2) continue;
     std::string text = "First difference: operation " + std::to_string(number) + " of " + name + " is ";
     for (auto it = texts.begin(); it != texts.end(); ++it) {

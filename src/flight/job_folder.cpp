@@ -101,11 +101,7 @@ bool is_job_folder(const fs::path& folder) {
 
 std::optional<fs::path> newest_job_with_records() {
   for (const auto& folder : job_folders()) {
-    std::error_code error;  // ignored: a folder that was removed meanwhile holds no record
-    if (std::ranges::any_of(fs::directory_iterator(folder, error),
-                            [](const fs::directory_entry& entry) { return is_record(entry.path()); })) {
-      return folder;
-    }
+    if (holds_records(folder)) return folder;
   }
   return std::nullopt;
 }

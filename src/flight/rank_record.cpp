@@ -7,10 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
-#include <span>
-#include <sstream>
 #include <system_error>
-#include <tuple>
 
 #include "core/file_descriptor.h"
 #include "tutti/core/error.h"
@@ -115,6 +112,12 @@ bool is_locked(const fs::path& file) {
 
 bool is_record(const fs::path& file) {
   return file.extension() == record_suffix;
+}
+
+bool holds_records(const fs::path& folder) {
+  std::error_code error;
+  return std::ranges::any_of(fs::directory_iterator(folder, error),
+                             [](const fs::directory_entry& entry) { return is_record(entry.path()); });
 }
 
 RankRecord read_record(const fs::path& file) {

@@ -44,6 +44,9 @@ struct RankRecord {
 /// True if `file` has the name of a record.
 bool is_record(const std::filesystem::path& file);
 
+/// False also if the folder cannot be read.
+bool holds_records(const std::filesystem::path& folder);
+
 /// Reads a record, also while its rank writes it. Throws UsageError for a file that is not a record or is damaged.
 RankRecord read_record(const std::filesystem::path& file);
 

@@ -12,17 +12,8 @@
 #include "tutti/detail/flight/inspect.h"
 
 namespace tutti {
-namespace {
 
 namespace fs = std::filesystem;
-
-bool holds_records(const fs::path& folder) {
-  std::error_code error;
-  return std::ranges::any_of(fs::directory_iterator(folder, error),
-                             [](const fs::directory_entry& entry) { return flight::is_record(entry.path()); });
-}
-
-}  // namespace
 
 FlightRecords::FlightRecords(const std::string& job) {
   const char* named = std::getenv(flight::records_variable);
@@ -43,14 +34,14 @@ FlightRecords::FlightRecords(const std::string& job) {
 }
 
 std::vector<flight::RankRecord> FlightRecords::records(int attempt) const {
-  if (folder_.empty() || !holds_records(folder_)) return {};
+  if (folder_.empty() || !flight::holds_records(folder_)) return {};
   auto records = flight::read_records({folder_});
   std::erase_if(records, [&](const flight::RankRecord& record) { return record.restart != attempt; });
   return records;
 }
 
 std::set<int> FlightRecords::ranks_with_failed_calls(int attempt) {
-  if (job_folder_ && holds_records(folder_)) job_folder_->keep();
+  if (job_folder_ && flight::holds_records(folder_)) job_folder_->keep();
   std::set<int> ranks;
   try {
     for (const auto& record : records(attempt)) {
