@@ -4,7 +4,6 @@
 #include <array>
 #include <cctype>
 #include <charconv>
-#include <optional>
 #include <set>
 
 namespace tutti {
@@ -144,7 +143,6 @@ class Search {
 }  // namespace
 
 NamedFailure named_failure_in(std::string_view line) {
-  NamedFailure named;
   line = without_prefix(line);
   for (auto at = line.find("rank"); at != std::string_view::npos; at = line.find("rank", at + 1)) {
     std::string_view rest = line.substr(at + 4);
@@ -167,7 +165,7 @@ NamedFailure named_failure_in(std::string_view line) {
     }
     return {.ranks = std::move(ranks), .timed_out = phrase->timed_out};
   }
-  return named;
+  return {};
 }
 
 FirstFailure find_first_failure(const std::vector<ProcessEnd>& ends) {

@@ -85,12 +85,6 @@ std::string choose_run_id(const LaunchOptions& options, std::uint16_t port) {
   return "tutti-" + std::to_string(::getpid()) + "-" + std::to_string(now);
 }
 
-/// The result of an attempt.
-struct AttemptEnd {
-  int exit_code = 0;
-  bool restarts = false;
-};
-
 /// The attempts to run this node's ranks, one after another. The destructor restores the signal handlers.
 class Attempts {
  public:
@@ -105,16 +99,14 @@ class Attempts {
   }
 
   int run() {
-    AttemptEnd end;
-    do {
-      end = run_one();
-      ++attempt_;
-    } while (end.restarts);
-    return end.exit_code;
+    for (;; ++attempt_) {
+      if (const auto exit_code = run_one()) return *exit_code;
+    }
   }
 
  private:
-  AttemptEnd run_one();
+  /// Returns the exit code of the job; nullopt if another attempt follows.
+  std::optional<int> run_one();
   BoundSocket reserve_master_port();
   /// Starts the coordinator on node 0, and the ranks. Returns false if a signal came before all were started.
   bool start_ranks(std::deque<RankProcess>& ranks, std::unique_ptr<coordinator::Server>& coordinator);
@@ -130,7 +122,7 @@ class Attempts {
   int attempt_;
 };
 
-AttemptEnd Attempts::run_one() {
+std::optional<int> Attempts::run_one() {
   std::unique_ptr<coordinator::Server> coordinator;
   std::deque<RankProcess> ranks;
   const bool started = start_ranks(ranks, coordinator);
@@ -146,15 +138,15 @@ AttemptEnd Attempts::run_one() {
   const bool has_restarts = attempt_ < options_.max_restarts && !options_.restart_count;
   if (has_restarts && may_restart(result, failure, signals_)) {
     err_.append(records + describe_restart(failure, attempt_ + 1, options_.max_restarts));
-    return {.exit_code = 0, .restarts = true};
+    return std::nullopt;
   }
   err_.append(describe_end(result, failure, ranks, options_) + records);
   // The ranks of other nodes may still communicate.
   while (coordinator && !failed && !result.stop_requested && !coordinator->has_finished() && !signals_.has_pending()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-  if (failed) return {.exit_code = failure.first->exit_status()->exit_code()};
-  return {.exit_code = started ? 0 : 128 + result.interrupted_by.value_or(SIGTERM)};
+  if (failed) return failure.first->exit_status()->exit_code();
+  return started ? 0 : 128 + result.interrupted_by.value_or(SIGTERM);
 }
 
 bool Attempts::start_ranks(std::deque<RankProcess>& ranks, std::unique_ptr<coordinator::Server>& coordinator) {

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/describe.h"
+
 namespace tutti {
 namespace {
 
@@ -49,7 +51,7 @@ std::string describe_interruption(int signal, const std::deque<RankProcess>& ran
     if (rank.ended_by_launcher() && rank.exit_status()->signal == SIGKILL) killed.push_back(rank.rank());
   }
   const std::string how = killed.empty() ? "all ranks have ended"
-                                         : describe_rank_ranges(killed) +
+                                         : describe_ranks(killed) +
                                                " did not end and had to be killed: --grace "
                                                "sets how long ranks may take";
   return describe_stop(signal) + "; " + how + "\n";
@@ -66,7 +68,7 @@ std::string failed_after(const RankProcess& first, const std::deque<RankProcess>
   }
   std::string text;
   for (const auto& [status, numbers] : by_status) {
-    text += (text.empty() ? "" : ", ") + describe_rank_ranges(numbers) + " (" + status + ")";
+    text += (text.empty() ? "" : ", ") + describe_ranks(numbers) + " (" + status + ")";
   }
   return text.empty() ? text : "tutti: failed after it: " + text + '\n';
 }
@@ -78,7 +80,7 @@ std::string describe_earlier_exits(const JobFailure& failure) {
   for (const auto* rank : failure.completed_before) ranks.push_back(rank->rank());
   std::ranges::sort(ranks);
   if (ranks.empty()) return "";
-  return "tutti: " + describe_rank_ranges(ranks) + " ended first, with exit code 0, while others still ran\n";
+  return "tutti: " + describe_ranks(ranks) + " ended first, with exit code 0, while others still ran\n";
 }
 
 /// "rank 3 failed first", behind describe_earlier_exits().
@@ -94,7 +96,7 @@ std::string describe_cause(const JobFailure& failure) {
   const auto& elsewhere = failure.named_elsewhere;
   const std::string status = describe_status(*failure.first);
   if (elsewhere.empty()) return status;
-  return status + "; its error names " + describe_rank_ranges(elsewhere) +
+  return status + "; its error names " + describe_ranks(elsewhere) +
          (elsewhere.size() == 1 ? ", which is" : ", which are") + " on another node";
 }
 
@@ -107,7 +109,7 @@ std::string last_lines(RankProcess& failed, const std::deque<RankProcess>& ranks
       const auto& tail = rank.output().tail();
       if (std::ranges::find(tail, line) != tail.end()) printed_by.push_back(rank.rank());
     }
-    text += "    " + (printed_by.size() > 1 ? '[' + describe_rank_ranges(printed_by) + "] " : "") + line + '\n';
+    text += "    " + (printed_by.size() > 1 ? '[' + describe_ranks(printed_by) + "] " : "") + line + '\n';
   }
   return text;
 }
@@ -135,16 +137,6 @@ bool may_restart(const Supervisor::Result& result, const JobFailure& failure, Si
   const auto& status = *failure.first->exit_status();
   const bool can_run = status.signal != 0 || (status.code != cannot_run && status.code != not_found);
   return can_run && !result.stop_requested && signals.take().empty();
-}
-
-std::string describe_rank_ranges(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (std::size_t first = 0, last = 0; first < ranks.size(); first = ++last) {
-    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-    text += (first == 0 ? "" : ", ") + std::to_string(ranks[first]);
-    if (last > first) text += '-' + std::to_string(ranks[last]);
-  }
-  return text;
 }
 
 std::string describe_stop(int signal) {

@@ -28,9 +28,6 @@ JobFailure find_failure(const Supervisor::Result& result, int ranks_per_process,
 /// True if a restart may help: a process failed, its program can be run, and no signal has asked the launcher to stop.
 bool may_restart(const Supervisor::Result& result, const JobFailure& failure, SignalEvents& signals);
 
-/// "rank 3", "ranks 0-3, 5". The numbers are in ascending order.
-std::string describe_rank_ranges(const std::vector<int>& ranks);
-
 /// "tutti: stopped by SIGTERM".
 std::string describe_stop(int signal);
 

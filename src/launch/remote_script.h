@@ -4,7 +4,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "launch/rank_variables.h"
 #include "tutti/launch/launch.h"

@@ -1,6 +1,5 @@
 #pragma once
 // Supervises the ranks of one node until all have exited: forwards their output, and ends all ranks when one fails.
-#include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <deque>

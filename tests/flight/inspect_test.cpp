@@ -65,7 +65,7 @@ TEST(Inspect, TheLauncherNamesTheRankThatThrewThoughItExitsLast) {
 
 TEST(Inspect, TheLauncherDoesNotReportRecordsThatExplainNothing) {
   const auto finished = test::run_tutti(ranks(2, "refuses"));
-  EXPECT_THAT(finished.err, AllOf(HasSubstr("    [ranks 0-1] a wrong option"), Not(HasSubstr("last operations"))));
+  EXPECT_THAT(finished.err, AllOf(HasSubstr("    [ranks 0, 1] a wrong option"), Not(HasSubstr("last operations"))));
 }
 
 // Other jobs of this user may run too: so only the kind of the folder is known.

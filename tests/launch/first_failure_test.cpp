@@ -7,7 +7,6 @@
 #include <string>
 
 #include "flight/wait_graph.h"
-#include "launch/launch_report.h"
 
 namespace tutti::first_failure_test {
 namespace {
@@ -51,7 +50,7 @@ TEST(FindNamedFailure, ReadsOtherErrorsThatNameRanks) {
         "barrier: the other ranks timed out waiting for this rank (2) after 2 s",
         // As the launcher of a host prints them.
         "[rank 1] rank 2: cannot write model.safetensors", "    rank 2: cannot write model.safetensors",
-        "    [ranks 0-1] rank 2: cannot write model.safetensors"}) {
+        "    [ranks 0, 1] rank 2: cannot write model.safetensors"}) {
     EXPECT_EQ(named_failure_in(line).ranks, Ranks{2}) << line;
   }
 }
@@ -121,12 +120,6 @@ TEST(FindFirstFailure, TellsWhichRanksCompletedBefore) {
   const auto failure = find_first_failure(ends);
   EXPECT_EQ(failure.process, 1U);
   EXPECT_EQ(failure.completed_before, (Processes{3, 0}));  // rank 1 names rank 0, which thus left before it
-}
-
-TEST(RankRanges, JoinNeighbours) {
-  EXPECT_EQ(describe_rank_ranges({3}), "rank 3");
-  EXPECT_EQ(describe_rank_ranges({0, 1, 2, 3}), "ranks 0-3");
-  EXPECT_EQ(describe_rank_ranges({0, 2, 3, 7}), "ranks 0, 2-3, 7");
 }
 
 }  // namespace
