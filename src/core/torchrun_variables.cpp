@@ -60,7 +60,6 @@ Environment read_torchrun(const VariableReader& variables) {
   read_master(variables, environment);
   environment.agent_store = variables.flag("TORCHELASTIC_USE_AGENT_STORE");
   environment.restart_count = variables.number("TORCHELASTIC_RESTART_COUNT").value_or(0);
-  if (environment.rank == 0) environment.master_listen_fd = variables.number("TUTTI_MASTER_LISTEN_FD");
   return environment;
 }
 

@@ -48,8 +48,7 @@ Variables rank_variables(const LaunchOptions& options, const JobVariables& job, 
   if (job.coordinator_port)
     variables.emplace(coordinator_port_variable, coordinator_port_text(*job.coordinator_port, job.master_port));
   if (job.secret) variables.emplace(secret_variable, *job.secret);
-  // Inside a rank of another job, the variables name that job's sockets.
-  inherited.erase("TUTTI_MASTER_LISTEN_FD");
+  // Inside a rank of another job, the variable names that job's socket.
   inherited.erase(coordinator_port_variable);
   inherited.emplace("OMP_NUM_THREADS", std::to_string(job.threads_per_rank));
   variables.merge(inherited);  // keeps the values set above

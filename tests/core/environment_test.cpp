@@ -171,13 +171,6 @@ TEST(Environment, PrefersThePortThatTheLauncherHolds) {
   }
 }
 
-TEST(Environment, PassesTheListeningSocketToRankZeroOnly) {
-  const auto other = with(torchrun(), {{"TUTTI_MASTER_LISTEN_FD", "7"}});
-  EXPECT_EQ(read(other).master_listen_fd, std::nullopt);
-  const auto zero = with(other, {{"RANK", "0"}, {"LOCAL_RANK", "0"}, {"GROUP_RANK", "0"}});
-  EXPECT_EQ(read(zero).master_listen_fd, 7);
-}
-
 TEST(Environment, ReadsTheRestartCount) {
   EXPECT_EQ(read(with(torchrun(), {{"TORCHELASTIC_RESTART_COUNT", "3"}})).restart_count, 3);
 }

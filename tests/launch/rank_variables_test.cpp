@@ -56,11 +56,11 @@ TEST(RankVariables, HoldAllNamesOfTorchrun) {
 
 TEST(RankVariables, ReplaceInheritedVariables) {
   const auto variables = rank_variables(
-      two_nodes, job, 0, {{"RANK", "9"}, {"TUTTI_MASTER_LISTEN_FD", "9"}, {"OMP_NUM_THREADS", "9"}, {"HOME", "/home"}});
+      two_nodes, job, 0, {{"RANK", "9"}, {"TUTTI_MASTER_PORT", "9,9"}, {"OMP_NUM_THREADS", "9"}, {"HOME", "/home"}});
   EXPECT_EQ(variables.at("RANK"), "3");
   EXPECT_EQ(variables.at("OMP_NUM_THREADS"), "9");
   EXPECT_EQ(variables.at("HOME"), "/home");
-  EXPECT_FALSE(variables.contains("TUTTI_MASTER_LISTEN_FD"));
+  EXPECT_FALSE(variables.contains("TUTTI_MASTER_PORT"));
 }
 
 TEST(RankVariables, NameTheFolderOfThisJobAndNotOfAnOuterJob) {

@@ -217,7 +217,6 @@ const RankProgram waits_for_a_message("waits_for_a_message", [] {
   c10d::TCPStoreOptions store_options;
   store_options.port = environment.master_port;
   store_options.isServer = environment.rank == 0;
-  if (environment.rank == 0) store_options.masterListenFd = environment.master_listen_fd;
   const auto store = c10::make_intrusive<c10d::TCPStore>(environment.master_addr, store_options);
   auto options = c10::make_intrusive<ProcessGroupTutti::Options>();
   options->communicator_backend = std::getenv("BACKEND");

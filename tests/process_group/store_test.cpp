@@ -23,7 +23,6 @@ StorePtr launchers_store() {
   c10d::TCPStoreOptions options;
   options.port = environment.master_port;
   options.isServer = environment.rank == 0;
-  options.masterListenFd = environment.rank == 0 ? environment.master_listen_fd : std::nullopt;
   return c10::make_intrusive<c10d::TCPStore>(environment.master_addr, options);
 }
 
@@ -69,6 +68,8 @@ TEST(OverAStore, AFileOnProcesses) {
 // Two groups at the same time, one of them with fewer ranks, and a second connect under the same names.
 TEST(OverAStore, GroupsDoNotCollide) {
   const StorePtr store = c10::make_intrusive<c10d::HashStore>();
+  constexpr std::chrono::milliseconds timeout = std::chrono::minutes(20);
+  store->setTimeout(timeout);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 3; ++rank) {
     threads.emplace_back([&store, rank] {
@@ -83,6 +84,7 @@ TEST(OverAStore, GroupsDoNotCollide) {
     });
   }
   for (auto& thread : threads) thread.join();
+  EXPECT_EQ(store->getTimeout(), timeout);
 }
 
 TEST(OverAStore, ContradictionsThrowOnAllRanks) {

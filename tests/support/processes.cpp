@@ -23,18 +23,18 @@ namespace tutti::test {
 namespace {
 
 constexpr const char* waiting_for_go = "waiting for go";
-constexpr int store_socket_in_child = 60;  // a number that a new process does not use
 
 void require(bool condition, const char* what) {
   if (!condition) throw std::system_error(errno, std::generic_category(), what);
 }
 
-struct ListeningSocket {
+struct ReservedPort {
   int descriptor;
   int port;
 };
 
-ListeningSocket listen_on_free_port() {
+// As the launcher does: no other process gets the port while the socket is open, and rank 0 can listen there.
+ReservedPort reserve_port() {
   const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   require(descriptor >= 0, "socket");
   sockaddr_in address{};
@@ -42,10 +42,8 @@ ListeningSocket listen_on_free_port() {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof(address);
   require(::bind(descriptor, reinterpret_cast<sockaddr*>(&address), length) == 0, "bind");
-  // As in the launcher: accepted connections inherit the option, so closed connections do not block the port.
   const int on = 1;
   require(::setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0, "setsockopt");
-  require(::listen(descriptor, SOMAXCONN) == 0, "listen");
   require(::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &length) == 0, "getsockname");
   return {descriptor, ntohs(address.sin_port)};
 }
@@ -64,14 +62,12 @@ std::vector<std::string> environment_with(const std::map<std::string, std::strin
 
 RankProcesses::RankProcesses(const RankProgram& program, int size, ProcessOptions options)
     : processes_(static_cast<std::size_t>(size)), deadline_(std::chrono::steady_clock::now() + options.deadline) {
-  const auto [descriptor, port] = listen_on_free_port();
-  store_socket_ = descriptor;
+  const auto [descriptor, port] = reserve_port();
+  port_socket_ = descriptor;
   port_ = port;
   for (int rank = 0; rank < size; ++rank) {
     if (std::count(options.absent.begin(), options.absent.end(), rank) == 0) start(rank, size, program, options);
   }
-  // Only rank 0 now has the socket, so the store disappears when rank 0 exits.
-  ::close(std::exchange(store_socket_, -1));
 }
 
 void RankProcesses::start(int rank, int size, const RankProgram& program, const ProcessOptions& options) {
@@ -90,7 +86,6 @@ void RankProcesses::start(int rank, int size, const RankProgram& program, const 
       {"TUTTI_HEARTBEAT_TIMEOUT", "2"},
       {"TUTTI_DEADLOCK_TIMEOUT", "2"},
   };
-  if (rank == 0) variables["TUTTI_MASTER_LISTEN_FD"] = std::to_string(store_socket_in_child);
   for (const auto& [name, value] : options.variables) variables[name] = value;
 
   std::array<int, 2> pipe{};
@@ -99,7 +94,6 @@ void RankProcesses::start(int rank, int size, const RankProgram& program, const 
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_adddup2(&actions, pipe[1], STDOUT_FILENO);
   posix_spawn_file_actions_adddup2(&actions, pipe[1], STDERR_FILENO);
-  if (rank == 0) posix_spawn_file_actions_adddup2(&actions, store_socket_, store_socket_in_child);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
@@ -128,6 +122,7 @@ RankProcesses::~RankProcesses() {
   for (auto& process : processes_) {
     if (!process.ended) reap(process);
   }
+  ::close(port_socket_);
 }
 
 pid_t RankProcesses::pid(int rank) const {

@@ -85,7 +85,7 @@ class RankProcesses {
 
   std::vector<Process> processes_;
   std::chrono::steady_clock::time_point deadline_;
-  int store_socket_ = -1;
+  int port_socket_ = -1;
   int port_ = 0;
   pid_t group_ = 0;
 };

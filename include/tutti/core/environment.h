@@ -23,9 +23,6 @@ struct Environment {
   bool agent_store = false;
   /// True if `tutti launch` runs the coordinator, at which the ranks meet. Then rank 0 is a client like the others.
   bool launcher_coordinator = false;
-  /// A socket that listens on master_port, inherited from the process that started rank 0. It keeps other processes
-  /// from taking the port before rank 0 uses it.
-  std::optional<int> master_listen_fd = std::nullopt;
   int restart_count = 0;          ///< number of restarts of this job by the launcher
   std::string launcher = "none";  ///< whose variables were used: "torchrun", "openmpi", "mpich", "slurm", "none"
 

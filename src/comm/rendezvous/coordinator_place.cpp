@@ -1,9 +1,7 @@
 #include "comm/rendezvous/coordinator_place.h"
 
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <sstream>
 #include <utility>
 
@@ -19,36 +17,11 @@ namespace {
 
 constexpr const char* no_secret = "-";
 
-// The address of a listening socket at which this process reaches it; nullopt if `descriptor` is none.
-std::optional<SocketAddress> address_of_listening(int descriptor) {
-  int listening = 0;
-  socklen_t length = sizeof(listening);
-  if (::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listening, &length) != 0 || listening == 0)
-    return std::nullopt;
-  return local_address_of(descriptor);
-}
-
-BoundSocket listen_at(const Environment& environment) {
+FileDescriptor listen_at(const Environment& environment) {
   auto socket = environment.num_nodes == 1 ? bind_to_loopback(environment.master_port)
                                            : bind_to_host(environment.master_addr, environment.master_port);
   start_listening(socket);
-  return socket;
-}
-
-// The socket that the launcher passed on, or one of this rank. An inherited socket is closed with the first
-// coordinator, and its number may then name the socket of the next one.
-FileDescriptor listening_socket(const Environment& environment) {
-  static std::atomic<bool> is_taken = false;
-  if (const auto inherited = environment.master_listen_fd) {
-    const auto address = address_of_listening(*inherited);
-    if (address && address->port == environment.master_port && !is_taken.exchange(true)) {
-      // Accepted connections inherit this. Without it they would keep the port from the next coordinator.
-      const int reuse = 1;
-      ::setsockopt(*inherited, SOL_SOCKET, SO_REUSEADDR, &reuse, sizeof(reuse));
-      return FileDescriptor(*inherited);
-    }
-  }
-  return listen_at(environment).fd;
+  return std::move(socket.fd);
 }
 
 // The same on all ranks of the user, within the length of a socket's name.
@@ -70,7 +43,7 @@ CoordinatorPlace coordinator_of_job(const Environment& environment, const JobSec
     return start_coordinator(listen_for_coordinator(host, nullptr), options);
   }
   if (serves) {
-    auto listening = listening_socket(environment);
+    auto listening = listen_at(environment);
     const auto address = local_address_of(listening.get());  // at which rank 0 reaches its own coordinator
     return start_coordinator({.host = address.host,
                               .port = static_cast<std::uint16_t>(address.port),

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "core/launchers.h"
 #include "core/socket.h"
 #include "tutti/core/error.h"
 
@@ -40,6 +41,12 @@ std::string local_address_towards(const std::string& host) {
   }
   throw UsageError("There is no route to MASTER_ADDR '" + host +
                    "'. Set GLOO_SOCKET_IFNAME to the network interface that the ranks share.");
+}
+
+std::string network_address(const std::string& host) {
+  const auto interface = process_variable("GLOO_SOCKET_IFNAME").value_or("");
+  if (!interface.empty()) return interface_address(interface);
+  return host.empty() ? "" : local_address_towards(host);
 }
 
 }  // namespace tutti::comm

@@ -6,4 +6,8 @@ namespace tutti::comm {
 /// This machine's source address for packets to `host` (no packet is sent). Throws UsageError where there is none.
 std::string local_address_towards(const std::string& host);
 
+/// The address at which other nodes reach this rank: that of the interface that GLOO_SOCKET_IFNAME names or, if it
+/// names none, local_address_towards(`host`). Empty if `host` is empty, too. Throws UsageError.
+std::string network_address(const std::string& host);
+
 }  // namespace tutti::comm

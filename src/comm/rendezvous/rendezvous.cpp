@@ -70,11 +70,10 @@ std::string describe_address(const Environment& environment) {
   return format_address(host, environment.master_port) + (one_node ? " (all ranks are on one node)" : "");
 }
 
-constexpr const char* absent_prefix = "absent";
-
+// Not empty, as the list is not.
 std::string encode_absent(const std::vector<int>& ranks) {
-  std::string text = absent_prefix;
-  for (const int rank : ranks) text += " " + std::to_string(rank);
+  std::string text;
+  for (const int rank : ranks) text += std::to_string(rank) + " ";
   return text;
 }
 
@@ -96,8 +95,6 @@ std::string current_call() {
 
 [[noreturn]] void throw_absent(const std::string& outcome, const GroupWait& wait) {
   std::istringstream words(outcome);
-  std::string prefix;
-  words >> prefix;
   const std::vector<int> absent{std::istream_iterator<int>(words), {}};
   const std::string call = wait.call.empty() ? "" : wait.call + ": ";
   if (std::ranges::find(absent, wait.rank) != absent.end()) {
@@ -209,11 +206,7 @@ Rendezvous open_rendezvous(const Environment& environment, const JobSecretPtr& s
     agent_options.waitWorkers = false;
     agent_options.timeout = timeout;
     c10d::TCPStore agent(environment.master_addr, agent_options);
-    const auto interface = process_variable("GLOO_SOCKET_IFNAME").value_or("");
-    std::string host = loopback_host;
-    if (environment.num_nodes > 1) {
-      host = interface.empty() ? local_address_towards(environment.master_addr) : interface_address(interface);
-    }
+    const std::string host = environment.num_nodes > 1 ? network_address(environment.master_addr) : loopback_host;
     const auto connects = agent.add(attempt + "connects/" + std::to_string(environment.rank), 1);
     return connect_to(coordinator_at_store(agent, attempt + "coordinator/" + std::to_string(connects), environment.rank,
                                            host, secret, options),
@@ -317,7 +310,6 @@ Rendezvous join_at_store(const c10::intrusive_ptr<c10d::Store>& store, int rank,
   const auto connects = store->add("tutti/connects/" + std::to_string(rank), 1);
   const std::string group = "tutti/" + std::to_string(connects);
   const auto own_store = store->clone();  // because a request that waits occupies a connection
-  own_store->setTimeout(options.connect_timeout);
   if (rank != 0) wait_for_rank_zero(*own_store, group + "/coordinator", options.connect_timeout);
   auto place = coordinator_at_store(*own_store, group + "/coordinator", rank, host, secret, options);
   return join_at_place(std::move(place), rank, group, node, options);

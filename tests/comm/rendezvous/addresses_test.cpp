@@ -29,16 +29,8 @@ void exchange(const Communicator& communicator) {
   sent.wait();
 }
 
-/// No launcher holds the port, so rank 0 listens at MASTER_ADDR.
-Environment without_inherited_socket() {
-  auto environment = read_environment();
-  if (environment.master_listen_fd) ::close(*environment.master_listen_fd);
-  environment.master_listen_fd = std::nullopt;
-  return environment;
-}
-
 const RankProgram uses_ipv6("addresses_uses_ipv6", [] {
-  const auto communicator = Communicator::connect(without_inherited_socket(), {.backend = "tcp"});
+  const auto communicator = Communicator::connect(read_environment(), {.backend = "tcp"});
   exchange(communicator);
   const auto addresses = listening_addresses();
   EXPECT_EQ(addresses.size(), communicator.rank() == 0 ? 2U : 1U);

@@ -8,6 +8,7 @@
 #include <list>
 #include <sstream>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "core/bound_socket.h"
@@ -105,13 +106,26 @@ TEST(Secret, IsCheckedBeforeConnecting) {
   expect_success(run_processes(is_too_short, 2, nodes(2, "12345")));
 }
 
+/// Tries again while rank 0 does not listen yet.
+FileDescriptor connect(int port) {
+  for (;;) {
+    try {
+      auto client = connect_nonblocking({"127.0.0.1", port});
+      pollfd ready{.fd = client.get(), .events = POLLOUT, .revents = 0};
+      EXPECT_EQ(::poll(&ready, 1, 10'000), 1);
+      finish_connect(client);
+      return client;
+    } catch (const std::system_error&) {
+      std::this_thread::yield();
+    }
+  }
+}
+
 /// Connects as a scanner does: some clients send nothing, some send garbage with huge lengths. The connections stay
 /// open.
 void scan(int port, std::list<FileDescriptor>& clients) {
   for (int i = 0; i < 20; ++i) {
-    clients.push_back(connect_nonblocking({"127.0.0.1", port}));
-    pollfd ready{.fd = clients.back().get(), .events = POLLOUT, .revents = 0};
-    ASSERT_EQ(::poll(&ready, 1, 10'000), 1);
+    clients.push_back(connect(port));
     const std::string words(static_cast<std::size_t>(i / 2) * 500, '\xff');
     test::try_write(clients.back(), std::as_bytes(std::span(words)));
   }
@@ -223,9 +237,6 @@ TEST(Secret, AnUnauthenticatedServerAtTheAgentsStoreIsDetected) {
 // On one node no rank needs a port that other machines can reach.
 const RankProgram listens_at_loopback("listens_at_loopback_only", [] {
   auto environment = read_environment();
-  // No launcher holds the port.
-  if (environment.master_listen_fd) ::close(*environment.master_listen_fd);
-  environment.master_listen_fd = std::nullopt;
   environment.master_addr = "localhost";
   const auto communicator = Communicator::connect(environment, {.backend = "tcp"});
   const auto sum = at::full({5}, 1.0F);

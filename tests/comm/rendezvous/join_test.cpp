@@ -18,7 +18,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr const char* rank_of_three = "RANK_OF_THREE";
-constexpr const char* no_inherited_socket = "NO_INHERITED_SOCKET";
 
 // One rank believes that there are three ranks. No rank waits for the third one.
 const RankProgram different_sizes("join_different_sizes", [] {
@@ -94,10 +93,6 @@ TEST(Join, WarnsOnceThatTheJobHasNoSecret) {
 // The ranks that are left connect without rank 2. Rank 0 runs the coordinator of both jobs.
 const RankProgram connects_after_a_failure("join_connects_after_a_failure", [] {
   auto environment = read_environment();
-  if (std::getenv(no_inherited_socket) != nullptr && environment.master_listen_fd) {
-    ::close(*environment.master_listen_fd);
-    environment.master_listen_fd = std::nullopt;
-  }
   try {
     const auto communicator = Communicator::connect(environment);
     communicator.barrier().wait();
@@ -119,7 +114,6 @@ const RankProgram connects_after_a_failure("join_connects_after_a_failure", [] {
 
 TEST(Join, RanksConnectAgainAfterAFailure) {
   expect_success(run_processes(connects_after_a_failure, 3));
-  expect_success(run_processes(connects_after_a_failure, 3, {.variables = {{no_inherited_socket, "1"}}}));
 }
 
 }  // namespace

@@ -21,7 +21,6 @@ Environment environment_without_port(const std::string& prefix = "test-") {
   auto environment = read_environment();
   environment.master_addr = std::string(local_coordinator_scheme) + prefix + std::to_string(environment.master_port);
   environment.master_port = 0;
-  environment.master_listen_fd = std::nullopt;
   return environment;
 }
 

@@ -322,7 +322,6 @@ constexpr const char* store_name = "TUTTI_TEST_STORE";
 
 const RankProgram at_a_store("encryption_at_a_store", [] {
   const auto environment = read_environment();
-  if (environment.master_listen_fd) ::close(*environment.master_listen_fd);  // no coordinator accepts connections there
   const auto store = c10::make_intrusive<c10d::FileStore>(std::getenv(store_name), 2);
   sum_up(Communicator::connect(store, environment.rank, 2, {.backend = "tcp", .encryption = true}));
   EXPECT_THROW(Communicator::connect(store, environment.rank, 2, {.encryption = environment.rank == 0}), UsageError);
