@@ -12,7 +12,6 @@
 #include "comm/rendezvous/node_id.h"
 #include "core/describe.h"
 #include "core/launchers.h"
-#include "core/socket.h"
 #include "flight/recorder.h"
 #include "tutti/core/error.h"
 
@@ -40,9 +39,8 @@ comm::BindAddress bind_address_towards(const std::string& store_host) {
 
 // Where rank 0 runs the coordinator: where other nodes reach this one or, if no network is known, a local socket.
 std::string coordinator_host(const std::string& store_host) {
-  if (const auto bind_address = comm::bind_address_from_env()) return interface_address(bind_address->interface);
-  const auto host = host_on_network(store_host);
-  if (!host.empty()) return comm::local_address_towards(host);
+  const auto address = comm::network_address(host_on_network(store_host));
+  if (!address.empty()) return address;
   return std::string(local_coordinator_scheme) + "tutti-" + make_job_secret()->text();
 }
 
@@ -104,7 +102,7 @@ Communicator connect_peers(PeerGroup group, const CommunicatorOptions& options) 
   auto place = parse_address(group.address, secret);
   if (!place) throw UsageError("the handle of rank 0 has no address.");
   if (group.rank == 0) place = start_coordinator(std::move(group.own_socket), for_coordinator);
-  auto rendezvous = join_at_place(*std::move(place), group.rank, "tutti/peers", this_node_id(), for_coordinator);
+  auto rendezvous = join_at_place(*std::move(place), group.rank, "tutti/1", this_node_id(), for_coordinator);
   count_time();
   const auto agreements =
       coordinator_all_gather(rendezvous, "agreement", group.rank, group.agreement, rest.connect_timeout);

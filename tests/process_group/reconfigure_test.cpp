@@ -1,11 +1,13 @@
-// Ranks: 1 to 3 as threads. Groups that get other ranks: what ranks agree and disagree on.
+// Ranks: 1 to 3 as threads, and 2 processes. Groups that get other ranks: what ranks agree and disagree on.
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
 
 #include "process_group/groups.h"
 #include "process_group/reconfigure_handle.h"
+#include "support/ranks.h"
 #include "tutti/core/error.h"
 
 #ifdef C10D_BACKEND_HAS_RECONFIGURE
@@ -134,6 +136,28 @@ TEST(Reconfigure, ConnectsRanksThatWereInNoGroup) {
     });
   }
   for (auto& thread : threads) thread.join();
+}
+
+const RankProgram deadlocks("reconfigure_deadlocks", [] {
+  const auto environment = read_environment();
+  c10d::TCPStoreOptions store_options;
+  store_options.port = environment.master_port;
+  store_options.isServer = environment.rank == 0;
+  const auto store = c10::make_intrusive<c10d::TCPStore>(environment.master_addr, store_options);
+  ProcessGroupTutti group(store, environment.rank, 2, c10::make_intrusive<ProcessGroupTutti::Options>(long_timeout));
+  store->c10d::Store::set("handle " + std::to_string(environment.rank), group.get_reconfigure_handle());
+  group.reconfigure(options_of(2, {store->get_to_str("handle 0"), store->get_to_str("handle 1")}))->wait();
+  const Communicator job = group.communicator();
+  const Communicator other = job.duplicate("other");
+  const auto text = message_of<MismatchError>([&] { (group.getRank() == 0 ? other : job).barrier().wait(); });
+  EXPECT_NE(text.find("of 'job', which rank 0 has not called"), std::string::npos) << text;
+});
+
+TEST(Reconfigure, ADeadlockNamesTheGroupAsBefore) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer uses CPU time all the time, so no deadlock is certain";
+#endif
+  expect_success(run_processes(deadlocks, 2));
 }
 
 TEST(Reconfigure, FailsCallsInFlightFirst) {
