@@ -29,7 +29,7 @@ HeartbeatMonitor::HeartbeatMonitor(std::shared_ptr<JobEvents> events, HeartbeatM
 }
 
 std::vector<int> HeartbeatMonitor::failed_ranks(const JobStatus& status) const {
-  auto failed = union_of(union_of(status.stopped, status.unreachable), status.exited_long);
+  auto failed = union_of(union_of(status.stopped, status.unreachable), status.exited);
   return status.is_coordinator_unreachable ? union_of(failed, ranks_on_owner_node()) : failed;
 }
 
@@ -69,7 +69,7 @@ void GroupHealth::throw_if_peers_failed() const {
   const auto failed = members_among(monitor_->failed_ranks(status));
   if (failed.empty() && !status.is_coordinator_lost) return;
   // An exit may be the cause of other failures.
-  if (const auto exited = members_among(status.exited_long); !exited.empty()) {
+  if (const auto exited = members_among(status.exited); !exited.empty()) {
     throw TransferError(TransferError::Kind::process_exited, exited, "process exited");
   }
   const bool are_stopped = !failed.empty() && members_among(status.stopped) == failed;
@@ -84,7 +84,7 @@ std::exception_ptr GroupHealth::failure_of(int member, const std::string& call) 
     return member >= 0 && std::ranges::binary_search(global_ranks, global_ranks_.at(static_cast<std::size_t>(member)));
   };
   const auto text = [&] { return call + ": rank " + std::to_string(global_ranks_[static_cast<std::size_t>(member)]); };
-  if (is_among(status.exited_long)) return std::make_exception_ptr(PeerError(text() + " exited", {member}));
+  if (is_among(status.exited)) return std::make_exception_ptr(PeerError(text() + " exited", {member}));
   if (is_among(monitor_->failed_ranks(status))) {
     const bool is_stopped = is_among(status.stopped);
     return std::make_exception_ptr(

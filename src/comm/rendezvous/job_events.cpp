@@ -31,8 +31,8 @@ JobStatus JobEvents::status() const {
   auto status = status_;
   const auto now = Clock::now();
   status.is_coordinator_lost = coordinator_lost_at_ && now >= *coordinator_lost_at_;
-  for (const auto& [rank, time] : exited_long_at_) {
-    if (now >= time) status.exited_long.push_back(rank);
+  for (const auto& [rank, time] : exited_at_) {
+    if (now >= time) status.exited.push_back(rank);
   }
   return status;
 }
@@ -44,13 +44,13 @@ Deadline JobEvents::next_change() const {
     if (time > now) next = std::min(next, time);
   };
   if (coordinator_lost_at_) add(*coordinator_lost_at_);
-  for (const auto& [rank, time] : exited_long_at_) add(time);
+  for (const auto& [rank, time] : exited_at_) add(time);
   return next;
 }
 
 bool JobEvents::has_ended(int rank) const {
   const std::lock_guard lock(mutex_);
-  return std::ranges::binary_search(status_.exited, rank) || std::ranges::binary_search(status_.left, rank);
+  return exited_at_.contains(rank) || std::ranges::binary_search(status_.left, rank);
 }
 
 std::optional<std::string> JobEvents::lost_reason() const {
@@ -60,7 +60,7 @@ std::optional<std::string> JobEvents::lost_reason() const {
 
 bool JobEvents::has_failed() const {
   const std::lock_guard lock(mutex_);
-  const bool has_failed_ranks = !status_.exited.empty() || !status_.stopped.empty() || !status_.unreachable.empty();
+  const bool has_failed_ranks = !exited_at_.empty() || !status_.stopped.empty() || !status_.unreachable.empty();
   return has_failed_ranks || lost_reason_;
 }
 
@@ -90,8 +90,7 @@ std::shared_ptr<void> JobEvents::subscribe(Listener listener) {
 }
 
 void JobEvents::add_exited(const std::vector<int>& ranks) {
-  add_ranks(status_.exited, ranks);
-  for (const int rank : ranks) exited_long_at_.try_emplace(rank, Clock::now() + grace_after_exit);
+  for (const int rank : ranks) exited_at_.try_emplace(rank, Clock::now() + grace_after_exit);
 }
 
 void JobEvents::change() {

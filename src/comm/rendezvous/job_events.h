@@ -18,12 +18,12 @@ namespace tutti::comm {
 
 /// The state of the job's ranks. All lists are global ranks in ascending order, and only grow.
 struct JobStatus {
-  std::vector<int> exited;       ///< without having left
-  std::vector<int> exited_long;  ///< those that exited 1 s ago or earlier: calls that they had completed have ended
+  /// Without having left, 1 s ago or earlier: calls that they had completed have ended.
+  std::vector<int> exited;
   std::vector<int> left;         ///< in good order
   std::vector<int> stopped;      ///< for the heartbeat timeout
   std::vector<int> unreachable;  ///< likewise
-  /// No rank of the job can continue. After an exit it becomes true with a delay of 1 s, as exited_long.
+  /// No rank of the job can continue. After an exit it becomes true with a delay of 1 s, as `exited` does.
   bool is_coordinator_lost = false;
   bool is_coordinator_unreachable = false;  ///< its machine does not answer
 };
@@ -79,7 +79,7 @@ class JobEvents : public std::enable_shared_from_this<JobEvents> {
   std::uint64_t version_ = 0;
   JobStatus status_;
   std::optional<std::string> lost_reason_;
-  std::map<int, Deadline> exited_long_at_;  // by rank
+  std::map<int, Deadline> exited_at_;  // by rank
   std::optional<Deadline> coordinator_lost_at_;
   std::map<std::string, std::map<int, std::string>> reports_;  // by group and global rank
 

@@ -49,7 +49,7 @@ TEST(HeartbeatMonitor, AnExitIsAFailureLater) {
   ASSERT_LT(job.events->next_change(), Deadline::max());
   std::this_thread::sleep_until(job.events->next_change());
   EXPECT_EQ(job.failed(), Ranks{2});
-  EXPECT_EQ(job.events->status().exited_long, Ranks{2});
+  EXPECT_EQ(job.events->status().exited, Ranks{2});
   EXPECT_EQ(job.events->next_change(), Deadline::max());
   try {
     GroupHealth(job.monitor, {1, 2}).throw_if_peers_failed();
