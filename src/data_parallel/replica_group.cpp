@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "device/devices.h"
+#include "device/error_text.h"
 #include "tutti/core/error.h"
 
 namespace tutti::data_parallel {
@@ -42,20 +43,10 @@ class KeepGenerator {
   at::Tensor state_;
 };
 
-std::string text_of(const std::exception& error) {
-  const auto* from_libtorch = dynamic_cast<const c10::Error*>(&error);
-  return from_libtorch != nullptr ? from_libtorch->what_without_backtrace() : error.what();
-}
-
-template <typename Items>
-bool same_keys(const Items& first, const Items& second) {
-  return first.keys() == second.keys();
-}
-
 void check_structure(const torch::nn::Module& module, const torch::nn::Module& replica) {
-  if (same_keys(module.named_parameters(), replica.named_parameters()) &&
-      same_keys(module.named_buffers(), replica.named_buffers()) &&
-      same_keys(module.named_modules(), replica.named_modules())) {
+  if (module.named_parameters().keys() == replica.named_parameters().keys() &&
+      module.named_buffers().keys() == replica.named_buffers().keys() &&
+      module.named_modules().keys() == replica.named_modules().keys()) {
     return;
   }
   throw UsageError("DataParallel: a replica of " + module.name() +
@@ -71,7 +62,7 @@ std::shared_ptr<torch::nn::Module> make_replica(const torch::nn::Module& module,
         "DataParallel: " + module.name() +
         " cannot be copied: derive it from torch::nn::Cloneable, or pass DataParallel a function that makes "
         "another one. (" +
-        text_of(error) + ")");
+        error_text(error) + ")");
   }
   if (replica == nullptr) throw UsageError("DataParallel: the copy of " + module.name() + " has another type");
   if (replica.get() == &module)
@@ -188,7 +179,7 @@ void require_all_on(at::Device device, const torch::nn::Module& module) {
   try {
     std::rethrow_exception(failure);
   } catch (const std::exception& error) {
-    std::throw_with_nested(Error(text + ": " + text_of(error)));
+    std::throw_with_nested(Error(text + ": " + error_text(error)));
   } catch (...) {
     std::throw_with_nested(Error(text));
   }

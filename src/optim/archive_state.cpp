@@ -15,6 +15,7 @@
 #include <utility>
 #include <variant>
 
+#include "device/error_text.h"
 #include "optim/unique_parameters.h"
 
 namespace tutti {
@@ -256,10 +257,8 @@ std::optional<std::string> replace_state(torch::optim::Optimizer& optimizer, con
   }
   try {
     load_through_archive(optimizer, state);
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
   } catch (const std::exception& error) {
-    return error.what();
+    return error_text(error);
   }
   if (!state.empty() || state_from_save(optimizer).empty()) return std::nullopt;
   return "load() of " + type_of(optimizer) +

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "device/devices.h"
+#include "device/error_text.h"
 #include "tutti/detail/comm/internal_call.h"
 #include "tutti/detail/train/objects.h"
 
@@ -19,12 +20,6 @@ constexpr std::array<std::string_view, 5> allocator_messages{"out of memory", "c
                                                              "not enough memory", "CUBLAS_STATUS_ALLOC_FAILED",
                                                              "CUDNN_STATUS_ALLOC_FAILED"};
 
-/// The message without the backtrace of LibTorch's exceptions.
-std::string message_of(const std::exception& error) {
-  const auto* from_torch = dynamic_cast<const c10::Error*>(&error);
-  return from_torch != nullptr ? from_torch->what_without_backtrace() : error.what();
-}
-
 }  // namespace
 
 bool is_out_of_memory(const std::exception& error) {
@@ -32,7 +27,7 @@ bool is_out_of_memory(const std::exception& error) {
   if (dynamic_cast<const Error*>(&error) != nullptr) return false;
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
   if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return true;
-  const std::string message = message_of(error);
+  const std::string message = error_text(error);
   return std::ranges::any_of(allocator_messages,
                              [&](std::string_view part) { return message.find(part) != std::string::npos; });
 }
@@ -45,7 +40,7 @@ Attempt failed_attempt() {
   try {
     throw;
   } catch (const std::exception& error) {
-    attempt.message = message_of(error);
+    attempt.message = error_text(error);
     const bool of_peers =
         dynamic_cast<const PeerError*>(&error) != nullptr || dynamic_cast<const MismatchError*>(&error) != nullptr;
     if (is_out_of_memory(error)) attempt.outcome = AttemptOutcome::out_of_memory;

@@ -1,6 +1,7 @@
-// The common result of work that may fail on some ranks. 2 ranks as threads.
+// The common result of work that may fail on some ranks. 2 and 3 ranks as threads.
 #include "checkpoint/agreement.h"
 
+#include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -48,6 +49,28 @@ const RankCase kinds("agreement_kinds", [](const Communicator& communicator) {
 });
 TEST(Agreement, OneKindOfErrorDoesNotHideAnother) {
   kinds.on_threads({2});
+}
+
+const RankCase texts("agreement_texts", [](const Communicator& communicator) {
+  const auto text_of = [&](const std::function<std::string()>& work) -> std::string {
+    try {
+      checkpoint::on_all_ranks(communicator, "work", work);
+    } catch (const CheckpointError& error) {
+      return error.what();
+    }
+    return "nothing was thrown";
+  };
+  EXPECT_EQ(text_of([&]() -> std::string { throw CheckpointError(communicator.rank() == 1 ? "b" : "a"); }),
+            "ranks 0, 2: a; rank 1: b");
+  const std::string from_libtorch = text_of([&]() -> std::string {
+    TORCH_CHECK(communicator.rank() != 1, "LibTorch's reason");
+    return {};
+  });
+  EXPECT_TRUE(from_libtorch.starts_with("rank 1: LibTorch's reason")) << from_libtorch;
+  EXPECT_EQ(from_libtorch.find("frame #"), std::string::npos) << from_libtorch;
+});
+TEST(Agreement, TheMessageNamesTheRanksOfEachErrorOnceAndHasNoBacktrace) {
+  texts.on_threads({3});
 }
 
 }  // namespace
