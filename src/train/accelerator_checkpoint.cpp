@@ -11,6 +11,7 @@
 #include "checkpoint/folder_names.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/reservation.h"
+#include "device/error_text.h"
 #include "sync/window_resharding.h"
 #include "train/accelerator_state.h"
 #include "train/random_state.h"
@@ -87,7 +88,6 @@ void Accelerator::register_for_checkpointing(const std::string& name, std::share
 
 std::filesystem::path Accelerator::save_state(const SaveStateOptions& options, const CallSite& where) {
   const CallSiteScope here(where);
-  wait_for_checkpoint();
   const bool automatic = options.folder.empty();
   if (automatic && state_->project.project_dir.empty()) {
     throw UsageError(
@@ -111,6 +111,7 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options, c
       content.step = std::max(content.step, windows.back().get<std::int64_t>("window.steps"));
       answer.used.push_back(windows.back().get<bool>("consumed") && !state_->local());
     }
+    wait_for_checkpoint();  // here, because some ranks may have taken its error before
     const State::SavedParts parts = state_->saved_parts();
     content.shared.emplace(identities_part, parts.identities());
     for (const State::SavedParts::Part& part : parts.all) {
@@ -168,7 +169,6 @@ void Accelerator::wait_for_checkpoint() {
 
 CheckpointInfo Accelerator::load_state(const std::filesystem::path& folder, const CallSite& where) {
   const CallSiteScope here(where);
-  wait_for_checkpoint();
   return state_->load(folder);
 }
 
@@ -178,6 +178,7 @@ CheckpointInfo Accelerator::State::load(const std::filesystem::path& folder) {
   SavedParts parts = saved_parts();
   std::vector<std::string> left_out;
   checkpoint::on_all_ranks(prepare_communicator, "load_state", [&] {
+    if (writer) writer->wait();
     const int saved_by = read_checkpoint_info(folder).world_size;
     saved = saved_by == num_processes() ? read_checkpoint(folder, std::vector<int>{rank()}) : read_checkpoint(folder);
     saved_local = saved.per_rank.at(saved_by == num_processes() ? rank() : 0).get<bool>("local");
@@ -261,7 +262,7 @@ CheckpointInfo Accelerator::State::load(const std::filesystem::path& folder) {
         (*step)();
       } catch (const std::exception& error) {
         // Only a load() of the program fails here. The first error is the one to throw.
-        logger.error(std::string("load_state() failed, and one object keeps what it loaded: ") + error.what());
+        logger.error(std::string("load_state() failed, and one object keeps what it loaded: ") + error_text(error));
       }
     }
     throw;
@@ -312,11 +313,11 @@ std::optional<CheckpointInfo> Accelerator::load_latest_state(const CallSite& whe
   if (state_->project.project_dir.empty()) {
     throw UsageError("load_latest_state(): set AcceleratorOptions::project.project_dir");
   }
-  wait_for_checkpoint();
   // Whether it has a manifest, and the name: of each folder with a checkpoint's name, newest first.
   using Found = std::vector<std::pair<bool, std::string>>;
   const auto answers = checkpoint::on_all_ranks(state_->prepare_communicator, "load_latest_state", [&] {
     Found found;
+    wait_for_checkpoint();
     if (!is_main_process()) return pack(found);
     for (const auto& folder : CheckpointFolder(state_->checkpoints_folder()).folders()) {
       found.emplace_back(checkpoint::name_exists(folder / checkpoint::manifest_name), folder.filename().string());

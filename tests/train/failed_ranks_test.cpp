@@ -1,5 +1,5 @@
 // Ranks that exit or stop in save_state() and load_state(), ranks that stop for a while in training, and files that
-// only one rank cannot read: 2 and 3 processes.
+// only one rank cannot read: 2 and 3 processes. An error of an earlier save: 2 ranks as threads.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <iostream>
 #include <stdexcept>
 #include <utility>
@@ -274,6 +275,36 @@ const ProcessCase closed_project("failed ranks: a project folder that may not be
                                    }
                                    EXPECT_EQ(run.accelerator.load_latest_state()->folder.filename(), newest.filename());
                                  });
+
+// One rank has taken the error of an asynchronous save.
+const ProcessCase taken_error("failed ranks: an error that one rank has taken",
+                              [](const Communicator& communicator, const std::filesystem::path& folder) {
+                                Trained run(communicator, folder / "project");
+                                const auto taken = run.accelerator.save_state();
+                                const std::vector<std::function<void()>> calls = {
+                                    [&] { run.accelerator.save_state({.folder = folder / "free"}); },
+                                    [&] { run.accelerator.load_state(taken); },
+                                    [&] { run.accelerator.load_latest_state(); }};
+                                for (const auto& call : calls) {
+                                  run.accelerator.save_state({.folder = taken, .asynchronous = true});
+                                  if (communicator.rank() == 0) {
+                                    EXPECT_THROW(run.accelerator.wait_for_checkpoint(), UsageError);
+                                  }
+                                  try {
+                                    call();
+                                    ADD_FAILURE() << "nothing was thrown";
+                                  } catch (const UsageError& error) {
+                                    EXPECT_NE(std::string(error.what()).find("already exists"), std::string::npos)
+                                        << error.what();
+                                  }
+                                  EXPECT_FALSE(std::filesystem::exists(folder / "free"));
+                                  run.accelerator.wait_for_everyone();
+                                }
+                                for (const auto& call : calls) EXPECT_NO_THROW(call());
+                              });
+TEST(FailedRank, AnErrorOfAnAsynchronousSaveThatOneRankHasTakenIsThrownOnAllRanks) {
+  taken_error.on_threads({2});
+}
 
 const ProcessCase no_descriptors("failed ranks: no descriptors", [](const Communicator& communicator,
                                                                     const std::filesystem::path& folder) {

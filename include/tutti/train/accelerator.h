@@ -166,11 +166,12 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
 
   /// Writes a checkpoint: prepared models, optimizers and schedules, the loss scaler, positions of loaders, the
   /// gradients of open windows, each rank's random state, and registered objects. Returns the folder of the checkpoint.
-  /// Every rank must call it. Must be called between backward passes. First waits for the previous asynchronous save
-  /// and rethrows the exception of that save. Throws as write_checkpoint() does, and UsageError if nothing is prepared
-  /// or registered.
+  /// Every rank must call it. Must be called between backward passes. First waits for the previous asynchronous save.
+  /// If wait_for_checkpoint() has not thrown the error of that save on every rank, all ranks throw it. Throws as
+  /// write_checkpoint() does, and UsageError if nothing is prepared or registered.
   std::filesystem::path save_state(const SaveStateOptions& options = {}, const CallSite& where = CallSite::here());
-  /// Blocks until an asynchronous save is on disk. Ranks need not call it together. Rethrows the exception of the save.
+  /// Blocks until an asynchronous save is on disk. Ranks need not call it together. Rethrows the exception of the save,
+  /// once.
   void wait_for_checkpoint();
   /// Restores the state that save_state() wrote. On the same number of ranks, training continues to the same bits. On
   /// another number, every sample of the epoch is still read once, and the gradients of open windows are distributed
