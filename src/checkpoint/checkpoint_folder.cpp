@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <set>
 #include <string>
 #include <system_error>
 #include <tuple>
 #include <utility>
 
+#include "checkpoint/damaged.h"
 #include "checkpoint/file.h"
 #include "checkpoint/folder_names.h"
 #include "checkpoint/manifest.h"
@@ -72,8 +74,12 @@ std::vector<CheckpointInfo> CheckpointFolder::all() const {
   for (const auto& folder : folders()) {
     // tutti gives a folder its final name last, so a folder without a manifest is not tutti's. An unreadable manifest
     // is an error: continuing silently with an older checkpoint would lose work.
-    if (checkpoint::name_exists(folder / checkpoint::manifest_name))
+    if (!checkpoint::name_exists(folder / checkpoint::manifest_name)) continue;
+    try {
       checkpoints.push_back(read_checkpoint_info(folder));
+    } catch (const checkpoint::DamagedCheckpointError&) {
+      if (checkpoint::name_exists(folder)) throw;  // otherwise another job has removed it meanwhile
+    }
   }
   std::sort(checkpoints.begin(), checkpoints.end(), is_older);
   return checkpoints;
@@ -89,6 +95,10 @@ std::filesystem::path CheckpointFolder::next(std::int64_t step) const {
   std::int64_t number = -1;
   for (const auto& entry : checkpoint::entries_of(path_)) {
     number = std::max(number, checkpoint::checkpoint_number(entry).value_or(-1));
+  }
+  if (number == std::numeric_limits<std::int64_t>::max()) {
+    throw CheckpointError(path_.string() +
+                          " has a checkpoint of the largest number: remove it, or choose another folder");
   }
   return path_ / checkpoint::checkpoint_name(number + 1, step);
 }
@@ -116,8 +126,12 @@ void checkpoint::prune(const CheckpointFolder& checkpoints, const RetentionOptio
     if (is_leftover(entry)) unfinished.insert(*folder_of_hidden(entry));
   }
   for (const auto& folder : unfinished) {
-    // A process that runs keeps its right to the name.
-    if (const auto reservation = Reservation::try_take(folder, files)) reservation->remove_leftovers();
+    try {
+      // A process that runs keeps its right to the name.
+      if (const auto reservation = Reservation::try_take(folder, files)) reservation->remove_leftovers();
+    } catch (const CheckpointError&) {
+      // Perhaps of another user. The next prune() tries again.
+    }
   }
   // Renamed first, so that a killed process leaves no partial checkpoint under a valid name.
   for (const CheckpointInfo& info : old) discard(info.folder, info.folder, files);

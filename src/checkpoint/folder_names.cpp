@@ -64,7 +64,7 @@ std::optional<std::filesystem::path> folder_of_hidden(const std::filesystem::pat
   std::string name = hidden.filename().string();
   if (!name.starts_with('.')) return std::nullopt;
   for (const std::string_view suffix : {partial_suffix, removed_suffix, owner_suffix}) {
-    if (!name.ends_with(suffix)) continue;
+    if (!name.ends_with(suffix) || name.size() == suffix.size()) continue;
     name = name.substr(1, name.size() - 1 - suffix.size());
     const auto dot = name.rfind('.');
     if (suffix != owner_suffix && dot != std::string::npos && is_token(std::string_view(name).substr(dot + 1))) {

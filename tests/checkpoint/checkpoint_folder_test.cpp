@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <cstdio>
 #include <limits>
 #include <span>
+#include <thread>
 
 #include "checkpoint/scratch.h"
 #include "checkpoint/states.h"
@@ -108,6 +110,29 @@ TEST_F(Folder, IncompleteCheckpointsDoNotCount) {
   write_content(folder_.path() / "checkpoint_6", "");
   EXPECT_EQ(names(), "checkpoint_3 ");
   EXPECT_EQ(checkpoints_.next(1).filename(), "checkpoint_7_step_1");  // never an existing name
+}
+
+// As prune() of another job does.
+TEST_F(Folder, ACheckpointThatIsRenamedWhileAllAreReadIsLeftOut) {
+  write("checkpoint_0");
+  write("checkpoint_1");
+  std::atomic<bool> ended = false;
+  const std::jthread other_job([&] {
+    constexpr int times = 2000;
+    for (int i = 0; i < times; ++i) {
+      std::filesystem::rename(folder_.path() / "checkpoint_0", folder_.path() / ".checkpoint_0.removed");
+      std::filesystem::rename(folder_.path() / ".checkpoint_0.removed", folder_.path() / "checkpoint_0");
+    }
+    ended = true;
+  });
+  while (!ended) {
+    ASSERT_NO_THROW(EXPECT_EQ(checkpoints_.newest()->folder.filename(), "checkpoint_1"));
+  }
+}
+
+TEST_F(Folder, ThereIsNoNumberAfterTheLargest) {
+  std::filesystem::create_directory(folder_.path() / "checkpoint_9223372036854775807");
+  expect_error<CheckpointError>([&] { checkpoints_.next(1); }, {folder_.path().string(), "largest number"});
 }
 
 TEST_F(Folder, ADamagedManifestIsAnErrorAndNotSkipped) {

@@ -111,6 +111,22 @@ TEST(CheckpointWriter, AFailureToPruneReachesAllRanks) {
   no_pruning.on_threads({2});
 }
 
+// Such as a folder that a process of another user left when it exited. 1 rank.
+TEST(CheckpointWriter, ALeftoverThatCannotBeRemovedFailsNoSave) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder.path() / ".checkpoint_7.removed" / "rest");
+  const TestFiles files([](const TestFiles::Event& event) {
+    const bool inside = event.path.parent_path().filename().string().starts_with(".checkpoint_7.");
+    return event.call == TestFiles::Call::remove && inside ? EACCES : 0;
+  });
+  CheckpointWriter writer(Communicator(), &files);
+  for (int save = 0; save < 3; ++save) {
+    writer.start(folder.path() / ("checkpoint_" + std::to_string(save)), small_content(save, 0), {.keep_last = 1});
+    EXPECT_NO_THROW(writer.wait());
+  }
+  EXPECT_EQ(CheckpointFolder(folder.path()).all().size(), 1U);
+}
+
 // A damaged checkpoint must not end the runs that skip it. 1 rank.
 TEST(CheckpointWriter, RetentionLeavesACheckpointWithADamagedManifestAlone) {
   const TemporaryFolder folder;

@@ -241,6 +241,9 @@ TEST(FolderNames, HiddenNamesTellTheirFolder) {
     EXPECT_TRUE(checkpoint::is_leftover(hidden)) << hidden;
   }
   EXPECT_EQ(checkpoint::folder_of_hidden("runs/.a.b.partial"), std::filesystem::path("runs/a.b"));
+  for (const char* no_folder : {"runs/.partial", "runs/.removed", "runs/.owner"}) {
+    EXPECT_EQ(checkpoint::folder_of_hidden(no_folder), std::nullopt) << no_folder;
+  }
   for (const char* other : {"runs/checkpoint_1", "runs/.partial", "runs/.x", "runs/.checkpoint_1.part"}) {
     EXPECT_FALSE(checkpoint::is_leftover(other)) << other;
   }
