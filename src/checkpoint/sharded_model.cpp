@@ -10,6 +10,7 @@
 #include <regex>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "checkpoint/damaged.h"
 #include "checkpoint/file.h"
@@ -80,8 +81,8 @@ std::map<std::string, std::string> weight_map(const std::filesystem::path& index
   return files;
 }
 
-}  // namespace
-
+// Divides the tensors, in the order of their names, into parts of at most `max_bytes` bytes. A larger tensor has a part
+// of its own. The part of a tied tensor has its entry of the metadata; other entries are in every part.
 std::vector<Safetensors> divide(const Safetensors& content, std::uint64_t max_bytes) {
   std::map<std::string, std::string> of_file;  // the metadata of every part
   std::map<std::string, std::map<std::string, std::string>> of_tensor;
@@ -91,7 +92,7 @@ std::vector<Safetensors> divide(const Safetensors& content, std::uint64_t max_by
   std::vector<Safetensors> parts;
   std::uint64_t bytes = 0;
   for (const auto& [name, tensor] : content.tensors) {
-    const std::uint64_t size = tensor.defined() ? tensor.nbytes() : 0;
+    const std::uint64_t size = tensor.nbytes();
     if (parts.empty() || (bytes > 0 && size > max_bytes - std::min(bytes, max_bytes))) {
       parts.push_back({.tensors = {}, .metadata = of_file});
       bytes = 0;
@@ -103,7 +104,10 @@ std::vector<Safetensors> divide(const Safetensors& content, std::uint64_t max_by
   return parts;
 }
 
+}  // namespace
+
 void save_sharded(const std::filesystem::path& path, const Safetensors& content, std::uint64_t max_bytes) {
+  check_savable(content);
   const std::vector<Safetensors> parts = divide(content, max_bytes);
   std::set<std::filesystem::path> written;
   if (parts.size() <= 1) {

@@ -7,18 +7,14 @@
 #include <filesystem>
 #include <map>
 #include <string>
-#include <vector>
 
 #include "tutti/checkpoint/safetensors.h"
 
 namespace tutti::checkpoint {
 
-/// Divides the tensors, in the order of their names, into parts of at most `max_bytes` bytes. A larger tensor has a
-/// part of its own. The part of a tied tensor has its entry of the metadata; other entries are in every part.
-std::vector<Safetensors> divide(const Safetensors& content, std::uint64_t max_bytes);
-
 /// Writes `content` to `path`, or, if it has more than `max_bytes` bytes of tensors, to files beside it. Then removes
-/// the files that an earlier save to `path` left: the other form, and shards of other numbers.
+/// the files that an earlier save to `path` left: the other form, and shards of other numbers. Throws UsageError, and
+/// changes nothing, if a tensor cannot be saved.
 void save_sharded(const std::filesystem::path& path, const Safetensors& content, std::uint64_t max_bytes);
 
 /// Reads the tensors of a file, of an index, or of the index beside `path` if there is no file `path`. Throws

@@ -47,8 +47,9 @@ StateDict start_copy_to_cpu(const StateDict& state, std::vector<devices::StreamE
       names.push_back(name);
       on_accelerators.push_back(*tensor);
     } else {
-      copy.set(name,
-               tensor->detach().to(tensor->options().device(at::kCPU), false, true, at::MemoryFormat::Contiguous));
+      // Other layouts have no memory format.
+      const auto format = tensor->layout() == at::kStrided ? at::MemoryFormat::Contiguous : at::MemoryFormat::Preserve;
+      copy.set(name, tensor->detach().to(tensor->options().device(at::kCPU), false, true, format));
     }
   }
   const std::vector<at::Tensor> copies = devices::start_copies_on_host(on_accelerators, arrivals);

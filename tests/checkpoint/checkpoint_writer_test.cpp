@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -161,6 +162,15 @@ TEST(CheckpointWriter, TheDestructorWaitsAndLogsTheError) {
   }
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_NE(log.find("checkpoint_0 already exists"), std::string::npos) << log;
+}
+
+TEST(CheckpointWriter, ASparseTensorIsRefusedByName) {
+  const TemporaryFolder folder;
+  CheckpointContent content;
+  content.shared["model"].set("w", at::ones({2, 2}).to_sparse());
+  CheckpointWriter writer{Communicator()};
+  writer.start(folder.path() / "checkpoint_0", content, {});
+  expect_error<UsageError>([&] { writer.wait(); }, {"'w'", "not dense"});
 }
 
 constexpr const char* exit_folder = "TUTTI_TEST_EXIT_FOLDER";

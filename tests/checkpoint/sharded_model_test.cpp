@@ -113,6 +113,14 @@ TEST_F(ShardedModel, AFailedSaveKeepsTheEarlierFile) {
   expect_loaded(*model_, path_);
 }
 
+TEST_F(ShardedModel, ASparseBufferIsRefusedByName) {
+  model_->register_buffer("mask", at::ones({2}).to_sparse());
+  for (const std::optional<std::uint64_t> most : {std::optional<std::uint64_t>(), {70}}) {
+    expect_error<UsageError>([&] { save_model(*model_, path_, {.max_shard_bytes = most}); }, {"'mask'", "not dense"});
+  }
+  EXPECT_TRUE(names_in(folder_.path()).empty());
+}
+
 TEST_F(ShardedModel, AFailedSaveKeepsTheEarlierShards) {
   save_model(*model_, path_, {.max_shard_bytes = 70});
   const Names before = names_in(folder_.path());
