@@ -1,7 +1,7 @@
 #include "tutti/detail/checkpoint/checkpoint_writer.h"
 
 #include <exception>
-#include <optional>
+#include <future>
 #include <string>
 #include <thread>
 #include <utility>
@@ -55,26 +55,34 @@ void write_and_prune(const std::filesystem::path& folder, const CheckpointConten
 
 }  // namespace
 
-/// One save on its own thread.
+/// One save on its own thread, which waits for begin().
 class CheckpointWriter::Job {
  public:
   Job(std::filesystem::path folder, StartedCopy copy, const RetentionOptions& retention, Communicator communicator,
       const checkpoint::FileSystem& files, std::shared_ptr<checkpoint::Reservation> reserved)
       : thread_([exit_guard = comm::ExitGuard(), this, folder = std::move(folder), copy = std::move(copy), retention,
                  communicator = std::move(communicator), &files, reserved = std::move(reserved),
-                 where = CallSiteScope::current(), device = devices::CurrentDevice()]() mutable {
+                 where = CallSiteScope::current(), device = devices::CurrentDevice(),
+                 begun = begun_.get_future()]() mutable {
           const CallSiteScope here(where);
-          device.make_current();
           try {
-            for (const devices::StreamEvent& arrival : copy.arrivals) arrival.wait();
+            begun.get();  // throws if the job ends before begin()
+            checkpoint::on_all_ranks(communicator, "checkpoint: arrival of the copy", [&] {
+              device.make_current();
+              for (const devices::StreamEvent& arrival : copy.arrivals) arrival.wait();
+              return std::string();
+            });
             write_and_prune(folder, copy.content, retention, communicator, files, std::move(reserved));
           } catch (...) {
             error_ = std::current_exception();
           }
         }) {}
 
+  /// Call once.
+  void begin() { begun_.set_value(); }
   /// Joins the thread and returns its exception, if any.
   std::exception_ptr end() {
+    begun_ = {};
     if (thread_.joinable()) thread_.join();
     return std::exchange(error_, nullptr);
   }
@@ -83,6 +91,7 @@ class CheckpointWriter::Job {
   Job& operator=(const Job&) = delete;
 
  private:
+  std::promise<void> begun_;
   std::exception_ptr error_;  // declared before the thread that writes it
   std::thread thread_;
 };
@@ -106,13 +115,15 @@ void CheckpointWriter::start(const std::filesystem::path& folder, const Checkpoi
                              const RetentionOptions& retention, std::shared_ptr<checkpoint::Reservation> reserved) {
   wait();
   removable({}, retention);  // throws for invalid options
-  // All ranks throw, because the other ranks would wait for the rank whose memory is full.
-  std::optional<StartedCopy> copy;
+  // All ranks throw, because the other ranks would wait for a rank that has no memory for the copy, or no thread.
+  std::unique_ptr<Job> job;
   checkpoint::on_all_ranks(communicator_, "checkpoint: copy", [&] {
-    copy.emplace(content, communicator_.rank());
+    job = std::make_unique<Job>(folder, StartedCopy(content, communicator_.rank()), retention, communicator_, *files_,
+                                std::move(reserved));
     return std::string();
   });
-  job_ = std::make_unique<Job>(folder, std::move(*copy), retention, communicator_, *files_, std::move(reserved));
+  job->begin();
+  job_ = std::move(job);
 }
 
 void CheckpointWriter::wait() {

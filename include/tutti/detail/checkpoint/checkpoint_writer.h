@@ -26,7 +26,7 @@ class CheckpointWriter {
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
   /// Waits for the previous checkpoint and rethrows its error. Then copies what this rank writes of `content`, and
-  /// returns; copies from accelerators may still be in flight. If a copy fails on one rank, all ranks throw. A
+  /// returns; copies from accelerators may still be in flight. If that fails on one rank, all ranks throw. A
   /// background thread writes the checkpoint; after that, rank 0 applies `retention` to this run's checkpoints in the
   /// parent folder. `reserved`: rank 0's right to write `folder`; null: the thread takes it.
   void start(const std::filesystem::path& folder, const CheckpointContent& content, const RetentionOptions& retention,
