@@ -13,7 +13,7 @@ Schedule::Schedule(const LocalSgdAlgorithmOptions& options)
 std::optional<int> Schedule::fragment_at(std::int64_t step) const {
   if (step < 1) return std::nullopt;
   const std::int64_t within = (step - 1) % local_steps_ + 1;
-  const std::int64_t fragment = (within * fragments_ + local_steps_ - 1) / local_steps_ - 1;
+  const std::int64_t fragment = (within * fragments_ - 1) / local_steps_;
   if ((fragment + 1) * local_steps_ / fragments_ != within) return std::nullopt;
   return static_cast<int>(fragment);
 }

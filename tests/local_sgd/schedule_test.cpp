@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <map>
 #include <vector>
 
@@ -89,6 +90,12 @@ TEST(Schedule, BeginsARoundAfterFinishWithoutAppliesFromBefore) {
   const auto all = turns(schedule, 6);
   EXPECT_EQ(steps_where(all, sends), (std::vector<int>{4}));
   EXPECT_EQ(steps_where(all, applies), (std::vector<int>{6}));
+}
+
+// "Never before finish()". A sum that overflows is found by the sanitizer of undefined behaviour.
+TEST(Schedule, TheLargestNumberOfStepsIsNeverReached) {
+  Schedule schedule({.local_steps = std::numeric_limits<std::int64_t>::max()});
+  EXPECT_TRUE(steps_where(turns(schedule, 3), sends).empty());
 }
 
 TEST(Schedule, ContinuesFromASavedPosition) {
