@@ -41,7 +41,8 @@ Link read_link(const std::string& word) {
   if (has_name && comma != std::string_view::npos) {
     const auto latency = read_number(text.substr(equals + 1, comma - equals - 1));
     const auto rate = read_number(text.substr(comma + 1));
-    if (latency && rate && *latency >= 0 && *rate > 0) {
+    // Beyond these limits, 1000 s and 1 bit/s, the time of a step could be infinite.
+    if (latency && rate && *latency >= 0 && *latency <= 1e9 && *rate >= 1e-9) {
       return {.name = word.substr(0, equals), .latency_us = *latency, .gbit = *rate};
     }
   }

@@ -33,7 +33,7 @@ TEST(PlanUnits, ReadSeveralLinks) {
 
 TEST(PlanUnits, RefuseInvalidLinks) {
   for (const char* word : {"", "5gbit", "lab", "lab=", "lab=3", "lab=3,", "lab=3,0", "lab=-1,1", "lab=3,4,5", "=3,4",
-                           "lab=x,1", "lab=inf,1", "lab,1=2"}) {
+                           "lab=x,1", "lab=inf,1", "lab,1=2", "lab=1e300,1", "lab=1,1e-300"}) {
     EXPECT_THROW(read_link(word), UsageError) << word;
   }
 }
