@@ -335,6 +335,17 @@ TEST(DataParallel, RefusesInvalidOptionsAndInputs) {
   EXPECT_THROW(parallel(inputs_of(4)), UsageError);
 }
 
+TEST(DataParallel, GradientsReachParametersAndInputsOnly) {
+  Net net;
+  DataParallel parallel(net, {.replicas = 2});
+  const auto scale = at::ones({}).requires_grad_();
+  const auto input = inputs_of(4).requires_grad_();
+  const auto scaled = [&](NetImpl& replica, const at::Tensor& x) { return replica.forward(x) * scale; };
+  parallel.apply(scaled, input).sum().backward();
+  EXPECT_TRUE(net->first->weight.grad().defined() && input.grad().defined());
+  EXPECT_FALSE(scale.grad().defined());
+}
+
 TEST(DataParallel, AcceptsAFunctionForModulesThatCannotBeCloned) {
   test::Mlp alone;
   test::Mlp net;

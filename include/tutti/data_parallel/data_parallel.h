@@ -84,6 +84,8 @@ class DataParallel {
     return forward(inputs...);
   }
   /// Like forward(), with `call(replica, pieces...)` instead of the module's forward. Several threads run it at once.
+  /// Gradients reach the module's registered parameters and `inputs` only: register any other tensor that `call` trains
+  /// as a parameter of the module.
   template <typename Call, typename... Tensors>
   at::Tensor apply(Call call, const Tensors&... inputs) {
     return data_parallel::run(replicas_,
