@@ -27,30 +27,17 @@ auto until_not_interrupted(Call call) {
   return result;
 }
 
-// Closes explicitly, because close() must not be called again after EINTR.
-class Descriptor {
- public:
-  Descriptor(int number, const FileSystem& files) : number_(number), files_(files) {}
-  ~Descriptor() { files_.close(number_); }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int number() const { return number_; }
-
- private:
-  int number_;
-  const FileSystem& files_;
-};
-
-int open_file(const std::filesystem::path& path, int flags, const std::string& what, const FileSystem& files) {
+Descriptor open_file(const std::filesystem::path& path, int flags, const std::string& what, const FileSystem& files) {
   const int descriptor = until_not_interrupted([&] { return files.open(path, flags); });
   if (descriptor < 0) fail(what, path, errno);
-  return descriptor;
+  return {descriptor, files};
 }
 
-int open_input(const std::filesystem::path& path) {
+Descriptor open_input(const std::filesystem::path& path) {
+  const FileSystem& files = FileSystem::system();
   // Without O_NONBLOCK, opening a pipe by mistake would wait for a writer.
-  const int descriptor = until_not_interrupted([&] { return FileSystem::system().open(path, O_RDONLY | O_NONBLOCK); });
-  if (descriptor >= 0) return descriptor;
+  const int descriptor = until_not_interrupted([&] { return files.open(path, O_RDONLY | O_NONBLOCK); });
+  if (descriptor >= 0) return {descriptor, files};
   if (errno == ENOENT || errno == ESTALE) {
     throw DamagedCheckpointError("cannot open " + path.string() + ": " + std::generic_category().message(errno));
   }
@@ -68,14 +55,10 @@ OutputFile::OutputFile(std::filesystem::path path, const FileSystem& files)
       files_(files),
       descriptor_(open_file(path_, O_WRONLY | O_CREAT | O_TRUNC, "create", files)) {}
 
-OutputFile::~OutputFile() {
-  if (descriptor_ >= 0) files_.close(descriptor_);
-}
-
 void OutputFile::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const auto next = bytes.first(std::min(bytes.size(), portion));
-    const ssize_t count = until_not_interrupted([&] { return files_.write(descriptor_, next); });
+    const ssize_t count = until_not_interrupted([&] { return files_.write(descriptor_.number(), next); });
     if (count < 0) fail("write", path_, errno);
     const auto written = bytes.first(static_cast<std::size_t>(count));
     digest_.crc = crc32c(written, digest_.crc);
@@ -85,32 +68,25 @@ void OutputFile::write(std::span<const std::byte> bytes) {
 }
 
 FileDigest OutputFile::finish() {
-  if (until_not_interrupted([&] { return files_.sync(descriptor_); }) != 0) fail("sync", path_, errno);
+  if (until_not_interrupted([&] { return files_.sync(descriptor_.number()); }) != 0) fail("sync", path_, errno);
   // Some file systems report a full disk only on close().
-  if (files_.close(std::exchange(descriptor_, -1)) != 0 && errno != EINTR) fail("close", path_, errno);
+  if (files_.close(descriptor_.release()) != 0 && errno != EINTR) fail("close", path_, errno);
   return digest_;
 }
 
 InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)), descriptor_(open_input(path_)) {
   struct stat status {};
-  const int failure = ::fstat(descriptor_, &status) != 0 ? errno : 0;
-  if (failure == 0 && S_ISREG(status.st_mode)) {
-    size_ = static_cast<std::uint64_t>(status.st_size);
-    return;
+  if (::fstat(descriptor_.number(), &status) != 0) fail("read", path_, errno);
+  if (!S_ISREG(status.st_mode)) {
+    throw DamagedCheckpointError("cannot read " + path_.string() + ": it is not a regular file");
   }
-  ::close(descriptor_);
-  if (failure != 0) fail("read", path_, failure);
-  throw DamagedCheckpointError("cannot read " + path_.string() + ": it is not a regular file");
-}
-
-InputFile::~InputFile() {
-  ::close(descriptor_);
+  size_ = static_cast<std::uint64_t>(status.st_size);
 }
 
 void InputFile::read(std::span<std::byte> bytes) {
   while (!bytes.empty()) {
     const auto next = bytes.first(std::min(bytes.size(), portion));
-    const ssize_t count = until_not_interrupted([&] { return ::read(descriptor_, next.data(), next.size()); });
+    const ssize_t count = until_not_interrupted([&] { return ::read(descriptor_.number(), next.data(), next.size()); });
     if (count < 0 && errno == EIO) throw DamagedCheckpointError("cannot read " + path_.string() + ": the disk failed");
     if (count < 0) fail("read", path_, errno);
     if (count == 0) throw DamagedCheckpointError(path_.string() + " was truncated while it was read");
@@ -141,7 +117,7 @@ FileText read_text(const std::filesystem::path& path, std::uint64_t max_size) {
 }
 
 void sync_folder(const std::filesystem::path& folder, const FileSystem& files) {
-  const Descriptor descriptor(open_file(folder, O_RDONLY | O_DIRECTORY, "open", files), files);
+  const Descriptor descriptor = open_file(folder, O_RDONLY | O_DIRECTORY, "open", files);
   if (until_not_interrupted([&] { return files.sync(descriptor.number()); }) == 0) return;
   if (!is_unsupported(errno)) fail("sync", folder, errno);
 }

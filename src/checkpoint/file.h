@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "checkpoint/file_system.h"
@@ -14,6 +15,23 @@ namespace tutti::checkpoint {
 
 /// Throws the CheckpointError of a call that failed with the errno `reason`: "cannot open PATH: ...".
 [[noreturn]] void fail(const std::string& what, const std::filesystem::path& path, int reason);
+
+/// Closes a descriptor, once, because close() must not be called again after EINTR. -1: there is none.
+class Descriptor {
+ public:
+  Descriptor(int number, const FileSystem& files) : number_(number), files_(files) {}
+  ~Descriptor() {
+    if (number_ >= 0) files_.close(number_);
+  }
+  Descriptor(Descriptor&& other) noexcept : number_(other.release()), files_(other.files_) {}
+  Descriptor& operator=(Descriptor&&) = delete;
+  int number() const { return number_; }
+  int release() { return std::exchange(number_, -1); }
+
+ private:
+  int number_;
+  const FileSystem& files_;
+};
 
 /// Identifies the content of a file.
 struct FileDigest {
@@ -26,9 +44,6 @@ struct FileDigest {
 class OutputFile {
  public:
   explicit OutputFile(std::filesystem::path path, const FileSystem& files = FileSystem::system());
-  ~OutputFile();
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
 
   /// Writes all of `bytes`.
   void write(std::span<const std::byte> bytes);
@@ -38,7 +53,7 @@ class OutputFile {
  private:
   std::filesystem::path path_;
   const FileSystem& files_;
-  int descriptor_;
+  Descriptor descriptor_;
   FileDigest digest_{};
 };
 
@@ -46,9 +61,6 @@ class OutputFile {
 class InputFile {
  public:
   explicit InputFile(std::filesystem::path path);
-  ~InputFile();
-  InputFile(const InputFile&) = delete;
-  InputFile& operator=(const InputFile&) = delete;
 
   /// The size when the file was opened.
   std::uint64_t size() const { return size_; }
@@ -59,7 +71,7 @@ class InputFile {
 
  private:
   std::filesystem::path path_;
-  int descriptor_;
+  Descriptor descriptor_;
   std::uint64_t size_ = 0;
   FileDigest digest_{};
 };

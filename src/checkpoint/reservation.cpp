@@ -34,35 +34,15 @@ bool is_at(int descriptor, const std::filesystem::path& path) {
          opened.st_ino == named.st_ino;
 }
 
-class OpenOwner {
- public:
-  OpenOwner(const std::filesystem::path& path, int flags, const FileSystem& files)
-      : path_(path), files_(files), descriptor_(files.open(path, flags)) {}
-  ~OpenOwner() {
-    if (descriptor_ >= 0) files_.close(descriptor_);
-  }
-  OpenOwner(const OpenOwner&) = delete;
-  OpenOwner& operator=(const OpenOwner&) = delete;
-  int descriptor() const { return descriptor_; }
-  int release() { return std::exchange(descriptor_, -1); }
-  Lock lock() const { return checkpoint::lock(descriptor_, path_, files_); }
-  bool is_current() const { return is_at(descriptor_, path_); }
-
- private:
-  const std::filesystem::path& path_;
-  const FileSystem& files_;
-  int descriptor_;
-};
-
 // Removes the owner file of a process that has exited. Returns false if the process may still run.
 bool remove_ended(const std::filesystem::path& path, const FileSystem& files) {
-  const OpenOwner owner(path, O_RDWR, files);
-  if (owner.descriptor() < 0) {
+  const Descriptor owner(files.open(path, O_RDWR), files);
+  if (owner.number() < 0) {
     if (errno == ENOENT) return true;
     if (errno == EACCES || errno == EPERM) return false;
     fail("open", path, errno);
   }
-  switch (owner.lock()) {
+  switch (lock(owner.number(), path, files)) {
     case Lock::held_elsewhere:
       return false;
     case Lock::taken:
@@ -71,28 +51,28 @@ bool remove_ended(const std::filesystem::path& path, const FileSystem& files) {
       if (!owner_has_exited(owner_text_in(path))) return false;
   }
   // A file that is at this path is removed only by the process that holds its lock.
-  if (owner.is_current() && files.remove(path) != 0 && errno != ENOENT) fail("remove", path, errno);
+  if (is_at(owner.number(), path) && files.remove(path) != 0 && errno != ENOENT) fail("remove", path, errno);
   return true;
 }
 
-// Returns the descriptor of a new, locked owner file; -1 if there is one already.
-int create_owner(const std::filesystem::path& path, const FileSystem& files) {
-  OpenOwner owner(path, O_WRONLY | O_CREAT | O_EXCL, files);
-  if (owner.descriptor() < 0) {
-    if (errno == EEXIST) return -1;
+// Returns the descriptor of a new, locked owner file; nullopt if there is one already.
+std::optional<Descriptor> create_owner(const std::filesystem::path& path, const FileSystem& files) {
+  Descriptor owner(files.open(path, O_WRONLY | O_CREAT | O_EXCL), files);
+  if (owner.number() < 0) {
+    if (errno == EEXIST) return std::nullopt;
     fail("create", path, errno);
   }
   try {
     // Another process may have found the file before it was locked, and have removed it.
-    const Lock result = owner.lock();
-    if (result == Lock::held_elsewhere || (result == Lock::taken && !owner.is_current())) return -1;
+    const Lock result = lock(owner.number(), path, files);
+    if (result == Lock::held_elsewhere || (result == Lock::taken && !is_at(owner.number(), path))) return std::nullopt;
     const std::string text = owner_text();
-    if (files.write(owner.descriptor(), std::as_bytes(std::span(text))) < 0) fail("write", path, errno);
+    if (files.write(owner.number(), std::as_bytes(std::span(text))) < 0) fail("write", path, errno);
   } catch (const CheckpointError&) {
     files.remove(path);
     throw;
   }
-  return owner.release();
+  return owner;
 }
 
 }  // namespace
@@ -103,8 +83,7 @@ std::optional<Reservation> Reservation::try_take(const std::filesystem::path& fo
   const auto path = owner_of(target);
   constexpr int attempts = 10;  // an attempt fails only if another process looks at the file at the same time
   for (int attempt = 0; attempt < attempts; ++attempt) {
-    const int descriptor = create_owner(path, files);
-    if (descriptor >= 0) return Reservation(target, descriptor, files);
+    if (auto owner = create_owner(path, files)) return Reservation(target, std::move(*owner), files);
     if (!remove_ended(path, files)) return std::nullopt;
   }
   return std::nullopt;
@@ -134,24 +113,17 @@ Reservation Reservation::take_next(const std::filesystem::path& parent, std::int
   }
 }
 
-Reservation::Reservation(std::filesystem::path folder, int descriptor, const FileSystem& files)
-    : folder_(std::move(folder)), partial_(partial_of(folder_, new_token())), descriptor_(descriptor), files_(files) {}
-
-Reservation::Reservation(Reservation&& other) noexcept
-    : folder_(std::move(other.folder_)),
-      partial_(std::move(other.partial_)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      files_(other.files_) {}
+Reservation::Reservation(std::filesystem::path folder, Descriptor owner, const FileSystem& files)
+    : folder_(std::move(folder)), partial_(partial_of(folder_, new_token())), owner_(std::move(owner)), files_(files) {}
 
 Reservation::~Reservation() {
-  if (descriptor_ < 0) return;
+  if (owner_.number() < 0) return;
   try {
     remove_folder(partial_, files_);
   } catch (const std::exception&) {
     // The next process that takes the right tries again.
   }
-  if (const auto path = owner_of(folder_); is_at(descriptor_, path)) files_.remove(path);
-  files_.close(descriptor_);
+  if (const auto path = owner_of(folder_); is_at(owner_.number(), path)) files_.remove(path);
 }
 
 void Reservation::remove_leftovers() const {
@@ -175,7 +147,7 @@ void Reservation::commit() const {
 }
 
 void Reservation::abandon() {
-  if (descriptor_ >= 0) files_.close(std::exchange(descriptor_, -1));
+  if (owner_.number() >= 0) files_.close(owner_.release());
 }
 
 void discard(const std::filesystem::path& path, const std::filesystem::path& folder, const FileSystem& files) {

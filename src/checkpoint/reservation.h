@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "checkpoint/file_system.h"
+#include "checkpoint/file.h"
 
 namespace tutti::checkpoint {
 
@@ -26,7 +26,7 @@ class Reservation {
   static Reservation take_next(const std::filesystem::path& parent, std::int64_t step,
                                const FileSystem& files = FileSystem::system());
 
-  Reservation(Reservation&& other) noexcept;
+  Reservation(Reservation&&) noexcept = default;
   Reservation& operator=(Reservation&&) = delete;
   /// Removes the partial folder and the owner file; ignores errors.
   ~Reservation();
@@ -46,11 +46,11 @@ class Reservation {
   void abandon();
 
  private:
-  Reservation(std::filesystem::path folder, int descriptor, const FileSystem& files);
+  Reservation(std::filesystem::path folder, Descriptor owner, const FileSystem& files);
 
   std::filesystem::path folder_;
   std::filesystem::path partial_;
-  int descriptor_;  // of the owner file; -1 after abandon() and after a move
+  Descriptor owner_;  // of the owner file; -1 after abandon() and after a move
   const FileSystem& files_;
 };
 
