@@ -32,17 +32,11 @@ GradScaler::GradScaler(const GradScalerOptions& options) : options_(options), sc
 }
 
 void GradScaler::update(bool overflowed) {
-  if (overflowed) {
-    // With a scale below the range every later step would overflow, so it would never grow again.
-    const double reduced = scale_ * options_.backoff_factor;
-    if (is_usable(reduced)) scale_ = reduced;
-    growth_tracker_ = 0;
-  } else if (++growth_tracker_ == options_.growth_interval) {
-    // A scale beyond the range of float would make every gradient infinite from then on.
-    const double grown = scale_ * options_.growth_factor;
-    if (is_usable(grown)) scale_ = grown;
-    growth_tracker_ = 0;
-  }
+  if (!overflowed && ++growth_tracker_ < options_.growth_interval) return;
+  growth_tracker_ = 0;
+  // With a scale beyond the range every later step would overflow.
+  const double next = scale_ * (overflowed ? options_.backoff_factor : options_.growth_factor);
+  if (is_usable(next)) scale_ = next;
 }
 
 StateDict GradScaler::state_dict() const {

@@ -1,8 +1,11 @@
 #include "checkpoint/state_json.h"
 
+#include <array>
 #include <bit>
 #include <charconv>
+#include <cinttypes>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 #include <string>
 
@@ -68,13 +71,9 @@ StateValue value_from_json(const json& value, const std::string& name) {
 
 json double_to_json(double value) {
   if (std::isfinite(value)) return value;
-  std::string digits(hex_digits, '0');
-  std::string shortest(hex_digits, '0');
-  const auto end =
-      std::to_chars(shortest.data(), shortest.data() + hex_digits, std::bit_cast<std::uint64_t>(value), 16);
-  const auto count = static_cast<std::size_t>(end.ptr - shortest.data());
-  digits.replace(hex_digits - count, count, shortest, 0, count);
-  return {{"bits", digits}};
+  std::array<char, hex_digits + 1> digits{};
+  std::snprintf(digits.data(), digits.size(), "%016" PRIx64, std::bit_cast<std::uint64_t>(value));
+  return {{"bits", digits.data()}};
 }
 
 double double_from_json(const json& value, const std::string& name) {

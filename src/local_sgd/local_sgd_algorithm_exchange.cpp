@@ -83,8 +83,7 @@ void LocalSgdAlgorithm::Impl::agree_on_rates() {
   if (round_rates_.empty()) return;
   const at::Tensor rates =
       at::from_blob(round_rates_.data(), {static_cast<std::int64_t>(round_rates_.size())}, at::kDouble);
-  if (communicator_.size() > 1)
-    communicator_.broadcast(rates, 0, comm::internal_call("Local SGD learning rates")).wait();
+  communicator_.broadcast(rates, 0, comm::internal_call("Local SGD learning rates")).wait();
   for (const double rate : round_rates_) {
     if (std::isfinite(rate) && rate > 0) continue;
     throw UsageError("Local SGD: SlowMo divides by the learning rate of rank 0, which is " + std::to_string(rate) +
