@@ -114,14 +114,15 @@ TEST_F(Folder, IncompleteCheckpointsDoNotCount) {
 
 // As prune() of another job does.
 TEST_F(Folder, ACheckpointThatIsRenamedWhileAllAreReadIsLeftOut) {
-  write("checkpoint_0");
+  write("checkpoint_0_step_0");
   write("checkpoint_1");
   std::atomic<bool> ended = false;
   const std::jthread other_job([&] {
     constexpr int times = 2000;
     for (int i = 0; i < times; ++i) {
-      std::filesystem::rename(folder_.path() / "checkpoint_0", folder_.path() / ".checkpoint_0.removed");
-      std::filesystem::rename(folder_.path() / ".checkpoint_0.removed", folder_.path() / "checkpoint_0");
+      const std::string name = "checkpoint_0_step_";
+      std::filesystem::rename(folder_.path() / (name + std::to_string(i)),
+                              folder_.path() / (name + std::to_string(i + 1)));
     }
     ended = true;
   });
