@@ -134,7 +134,6 @@ void AccumulationWindowState::end_sync(Weighting weighting, bool empty, bool all
 
 void AccumulationWindowState::end_unreached_sync() {
   if (!scope_ && window_.weighting() != Weighting::weighted) window_.clear_joined_pending();
-  if (is_over()) began_on_carried_over_ = false;
 }
 
 void AccumulationWindowState::invalidate(const std::string& why) {
@@ -170,6 +169,7 @@ Clearing AccumulationWindowState::clearing() const {
 
 void AccumulationWindowState::on_clear(Clearing what, bool in_place) {
   if (what == Clearing::nothing) return;
+  began_on_carried_over_ = false;
   zeros_may_differ_ = in_place && (zeros_may_differ_ || window_.awaits_sync());
   gradients_ = GradientState::none;
   if (what == Clearing::window) restart(false);

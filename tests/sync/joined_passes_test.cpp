@@ -44,8 +44,9 @@ TEST(JoinedPasses, AJoinedSyncThatNoRankReachedChangesNothing) {
   state.begin_sync("weight");
   state.end_unreached_sync();
   EXPECT_TRUE(state.is(sync::GradientState::consumed));
-  EXPECT_FALSE(state.began_on_carried_over());
   EXPECT_FALSE(state.sync_due_at_step());
+  state.on_clear(sync::Clearing::finished, false);
+  EXPECT_FALSE(state.began_on_carried_over());
   // The weights of earlier scopes, whose passes have reached the part on other ranks, remain.
   state.open_scope({.syncs = false});
   state.add_scope_weight();
