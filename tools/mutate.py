@@ -97,7 +97,7 @@ FAULTS = [
           "dtype == at::kHalf || dtype == at::kBFloat16 ? at::kFloat : dtype;", "dtype;", ON_THREADS),
     Fault("comm/reduction/partition.cpp", "the last chunk of a shard is left out",
           "done < shard.length; done += chunk_elements", "done + chunk_elements <= shard.length; done += chunk_elements", ON_THREADS),
-    Fault("comm/reduction/wire_codec.cpp", "the scale for the wire is not undone", "values, 1 / scale);", "values, 1);",
+    Fault("comm/reduction/wire_codec.cpp", "the scale for the wire is not undone", "if (scale != 1) to.mul_(1 / scale);", "",
           ON_THREADS),
     Fault("comm/reduction/int8_blocks.cpp", "small values beside large ones vanish in every step",
           "random_of(values[i], static_cast<std::uint32_t>(begin + i));", "0.5F;", ON_THREADS),
@@ -121,7 +121,7 @@ FAULTS = [
           "c10::impl::VirtualGuardImpl(stream_->device_type()).recordDataPtrOnStream(tensor.storage().data_ptr(), *stream_);", ""),
 
     Fault("checkpoint/file.cpp", "a file is not synchronized",
-          'if (until_not_interrupted([&] { return files_.sync(descriptor_); }) != 0) fail("sync", path_, errno);', ""),
+          'if (until_not_interrupted([&] { return files_.sync(descriptor_.number()); }) != 0) fail("sync", path_, errno);', ""),
     Fault("checkpoint/file.cpp", "a folder is not synchronized",
           "if (until_not_interrupted([&] { return files.sync(descriptor.number()); }) == 0) return;", "return;"),
     Fault("checkpoint/write_checkpoint.cpp", "files of other ranks are not checked before the commit",

@@ -208,6 +208,8 @@ void MovesRun::run_pass(const Move& pass) {
   // Ranks that do not reach a part in a scope's pass without synchronization do not take part in its zero_grad().
   const bool is_one_sided = scope_ != nullptr && scope_->last && pass.no_sync;
   if (!pass.parts.empty() && (is_one_sided || !joins())) return;
+  // A rank that skipped a pass has counted fewer passes over all parts.
+  if (joins() && scope_ == nullptr && (models_[0].reference->uneven() || models_[1].reference->uneven())) return;
   if (pass.model == 0 && models_[1].reference->in_scope() && cleared_behind_[1]) return;
   for (int m = 0; m < 2; ++m) {
     if (takes_part(pass, m)) cleared_behind_[static_cast<std::size_t>(m)] = false;
