@@ -46,11 +46,8 @@ class AccumulationWindowState {
   bool is(GradientState which) const { return gradients_ == which; }
   /// Whether the gradients belong to a window that has ended.
   bool is_over() const { return is(GradientState::consumed) || is(GradientState::finished); }
-  /// Whether no pass of any rank is waiting for its step. Equal on all ranks.
-  bool is_idle() const {
-    if (is_over()) return is(GradientState::consumed);
-    return window_.passes() == 0 && window_.syncs() == 0 && !window_.awaits_sync();
-  }
+  /// Whether no pass is waiting for its step.
+  bool is_idle() const { return is_over() ? is(GradientState::consumed) : window_.passes() == 0; }
 
   /// Throws UsageError if a scope is open.
   void open_scope(const AccumulationStep& step);
