@@ -30,7 +30,7 @@ class BackwardEvents {
   /// Another reducer that exists synchronizes the parameter too. Must throw.
   virtual void on_second_reducer(int parameter) const = 0;
   /// The first gradient of a pass is about to be added. Returns whether the pass synchronizes. If it throws, the pass
-  /// has not begun.
+  /// has not begun, and all parts of the model, with this one, have on_other_part_failed().
   virtual bool on_pass_begin() = 0;
   /// Another backward pass runs at the same time. Must throw.
   virtual void on_concurrent_pass() = 0;
