@@ -70,7 +70,7 @@ std::string describe_address(const Environment& environment) {
   return format_address(host, environment.master_port) + (one_node ? " (all ranks are on one node)" : "");
 }
 
-// Not empty, as the list is not.
+// Not empty for a list that is not: an empty value means that no rank is absent.
 std::string encode_absent(const std::vector<int>& ranks) {
   std::string text;
   for (const int rank : ranks) text += std::to_string(rank) + " ";

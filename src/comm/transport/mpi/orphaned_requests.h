@@ -44,7 +44,7 @@ class OrphanedRequests {
     MpiGroup* group = nullptr;
     MpiRequests sent;
     MpiRequests received;
-    bool in_order = true;  // all that has been received says so
+    bool in_order = true;  // false after a close message of a rank that did not leave in good order
   };
 
   std::mutex mutex_;
