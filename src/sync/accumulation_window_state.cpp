@@ -121,12 +121,13 @@ void AccumulationWindowState::end_sync(Weighting weighting, bool empty, bool all
   empty ? window_.clear_joined_pending() : window_.on_sync();
   zeros_may_differ_ = false;
   sync_due_ = before_first_sync_ = false;
-  // Outside of scopes, the window of scopes without gradients goes on with their weights.
-  if ((empty ? scope_.has_value() : all_over) && is_over()) {
+  if (is_over() && all_over && !empty) {
     // The next window has the open scope's weight, but not the one that begin_sync() added for the other ranks.
     window_.restart(false);
     if (std::exchange(weight_added_, false)) add_scope_weight();
   }
+  // The window of scopes without gradients goes on with their weights.
+  if (is_over() && empty && scope_ && window_.weight() == 0) window_.drop_weights();
   if (scope_ && in_pass) pass_seen_ = true;
   // The gradients belong to this window also on a rank that had no pass in it.
   if (!empty && !all_over) gradients_ = GradientState::mean;

@@ -120,7 +120,6 @@ std::optional<std::string> GradientStore::tracked() const {
 }
 
 const at::Tensor& GradientStore::fill_bucket(std::size_t bucket) {
-  bucket_to_local_share(bucket);
   const at::Tensor& tensor = buffer_.bucket(static_cast<int>(bucket));
   std::vector<int> present;
   for (const int parameter : plan().buckets[bucket].parameters) {
@@ -131,6 +130,7 @@ const at::Tensor& GradientStore::fill_bucket(std::size_t bucket) {
       buffer_.slot(parameter).zero_();
     }
   }
+  bucket_to_local_share(bucket);  // after the program's views of absent gradients have memory of their own
   const auto group = static_cast<std::size_t>(plan().buckets[bucket].group);
   move_waiting(group);  // the others of the group are of this pass too, so that a pass moves each once
   move_into_slots(present);

@@ -112,7 +112,7 @@ class Reducer::Impl final : private sync::BackwardEvents {
   /// Whether this rank has something to synchronize. In a scope, a tensor that replaced a used mean counts as that
   /// mean, so a synchronization of the other ranks must not change it.
   bool has_gradients() const {
-    return window_state_.window().passes() > 0 || window_state_.zeros_may_differ() ||
+    return window_state_.window().passes() > 0 || (window_state_.zeros_may_differ() && store_.tracked()) ||
            (!(window_state_.scope() && window_state_.is_over()) && store_.foreign(true).has_value());
   }
   void throw_if_invalid() const;

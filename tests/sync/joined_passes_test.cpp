@@ -73,6 +73,21 @@ TEST(JoinedPasses, TheWeightOfAPassAfterASyncOfTheScopeIsSynchronizedToo) {
   EXPECT_FALSE(state.can_be_saved());
 }
 
+// A step without gradients, a scope whose pass does not reach the part, then clipping in the last scope.
+TEST(JoinedPasses, ASyncWithoutGradientsInAScopeKeepsTheWeightsOfEarlierScopes) {
+  AccumulationWindowState state;
+  state.step();
+  state.open_scope({.weight = 3, .syncs = false});
+  state.add_scope_weight();
+  state.close_scope();
+  state.open_scope({.weight = 1, .syncs = true});
+  state.begin_sync(std::nullopt);
+  state.end_sync(Weighting::undecided, true, true);
+  EXPECT_EQ(state.window().weight(), 3);
+  state.begin_pass(std::nullopt);
+  EXPECT_EQ(state.window().weight(), 4);
+}
+
 TEST(JoinedPasses, ARankWithoutAPassInASynchronizedPlainWindowHasNoWeights) {
   AccumulationWindowState state;
   state.open_scope({.syncs = false});

@@ -26,6 +26,10 @@ struct Parts {
     if (of_second) loss = loss + second.a.sum() * *of_second;
     loss.backward();
   }
+  AccumulateScope accumulate(double weight, bool syncs) {
+    const AccumulationStep step{.weight = weight, .syncs = syncs};
+    return AccumulateScope({{.reducer = first.reducer, .step = step}, {.reducer = second.reducer, .step = step}});
+  }
   void finish() {
     for (ToyModel* part : {&first, &second}) {
       part->optimizer.step();
@@ -61,6 +65,46 @@ TEST(ModelParts, RanksThatReachDifferentPartsDoNotWaitForEachOther) {
         },
         soon);
   }
+}
+
+TEST(ModelParts, AGradientThatTheProgramHoldsKeepsItsValuesWhereAPassDoesNotReachThePart) {
+  run_thread_ranks(
+      2,
+      [](const Communicator& communicator) {
+        Parts parts(communicator);
+        parts.pass(4, 1);
+        const at::Tensor held = parts.first.a.grad();
+        parts.first.optimizer.step();
+        parts.first.inner->zero_grad();  // not the prepared optimizer
+        parts.second.optimizer.step();
+        parts.second.optimizer.zero_grad();
+        const auto scope = parts.accumulate(0.5, true);
+        communicator.rank() == 0 ? parts.pass(std::nullopt, 1) : parts.pass(6, std::nullopt);
+        ToyModel::expect_gradient(parts.first.a, 6);
+        EXPECT_TRUE(at::equal(held, at::full({3}, 4.0F))) << held;
+      },
+      soon);
+}
+
+TEST(ModelParts, APartThatIsClearedInPlaceBeforeItsFirstGradientHasNoWindow) {
+  run_thread_ranks(
+      2,
+      [](const Communicator& communicator) {
+        Parts parts(communicator);
+        {
+          const auto scope = parts.accumulate(1, false);
+          parts.pass(2, std::nullopt);
+        }
+        parts.second.optimizer.zero_grad(/*set_to_none=*/false);
+        {
+          const auto scope = parts.accumulate(1, true);
+          parts.pass(2, std::nullopt);
+        }
+        parts.first.optimizer.zero_grad();
+        parts.pass(2, 4);
+        ToyModel::expect_gradient(parts.second.a, 4);
+      },
+      soon);
 }
 
 TEST(ModelParts, APartThatNoRankReachesIsNotSynchronized) {
