@@ -38,6 +38,8 @@ def communicator_of(group):
     """Returns the communicator of a process group. Raises UsageError if the group is not over tutti."""
     if not dist.is_initialized():
         raise UsageError('there is no process group: call torch.distributed.init_process_group("tutti") first')
+    if group is dist.GroupMember.NON_GROUP_MEMBER:
+        raise UsageError("this rank is not in the process group: call this on the ranks that new_group() names")
     backend = (group or dist.group.WORLD)._get_backend(torch.device("cpu"))
     backend = getattr(backend, "wrapped_pg", backend)  # under TORCH_DISTRIBUTED_DEBUG=DETAIL
     communicator = _C.communicator_of(backend)

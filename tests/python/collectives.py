@@ -304,6 +304,9 @@ def groups_have_names_and_backends():
     assert dist.get_backend() == "tutti"
     assert torch_tutti.backend_name()
     expect(torch_tutti.UsageError, "not over tutti", torch_tutti.backend_name, gloo())
+    first = dist.new_group([0])  # GroupMember.NON_GROUP_MEMBER on the other ranks
+    if rank() > 0:
+        expect(torch_tutti.UsageError, "not in the process group", torch_tutti.backend_name, first)
 
 
 if __name__ == "__main__":
