@@ -40,10 +40,12 @@ void require_agreement(std::span<const ExchangeHeader> headers) {
     }
     if (first.elements != other.elements || first.check != other.check) {
       const bool state = first.kind == ExchangeKind::state;
-      throw MismatchError("Local SGD: " + who +
-                          (state ? "has state for other parameters than rank 0: use each parameter on all"
-                                   " ranks before momentum is averaged"
-                                 : "exchanges a vector of another length than rank 0"));
+      throw MismatchError(
+          "Local SGD: " + who +
+          (state ? "has state for other parameters than rank 0: use each parameter on all"
+                   " ranks before momentum is averaged; under fp16 set warmup_steps, because a rank may skip"
+                   " its first steps"
+                 : "exchanges a vector of another length than rank 0"));
     }
   }
 }

@@ -116,7 +116,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   void discard_accumulation(detail::ModelRef model);
 
   /// Opens a scope in which forward passes and losses run in the precision AcceleratorOptions::mixed_precision, on the
-  /// device of the first prepared model. Without mixed precision the scope has no effect.
+  /// accelerator if a prepared model has parameters on one. Without mixed precision the scope has no effect.
   AutocastScope autocast();
   /// Calls `forward` in a scope of autocast() and returns the result of `forward`:
   /// `auto loss = accelerator.autocast([&] { return loss_of(model->forward(x), y); });`
