@@ -256,7 +256,8 @@ Optimizer Accelerator::prepare_optimizer(std::shared_ptr<torch::optim::Optimizer
 Scheduler Accelerator::prepare_schedule(const std::optional<Optimizer>& optimizer, LrSchedule schedule) {
   Scheduler scheduler(optimizer_of_schedule(optimizer), std::move(schedule),
                       {.rule = state_->plugin.schedule_rule, .num_processes = num_processes()});
-  state_->schedulers.push_back({.object = std::make_shared<Scheduler>(scheduler), .optimizer = &optimizer->inner()});
+  state_->schedulers.push_back(
+      {.object = std::make_shared<Scheduler>(scheduler), .optimizer = &Optimizer(*optimizer).inner()});
   return scheduler;
 }
 
@@ -269,7 +270,7 @@ ReduceLROnPlateau Accelerator::prepare_plateau(const std::optional<Optimizer>& o
                                 return sum.item<double>() / group.size();
                               });
   state_->schedulers.push_back(
-      {.object = std::make_shared<ReduceLROnPlateau>(scheduler), .optimizer = &optimizer->inner()});
+      {.object = std::make_shared<ReduceLROnPlateau>(scheduler), .optimizer = &Optimizer(*optimizer).inner()});
   return scheduler;
 }
 

@@ -37,7 +37,7 @@ struct Accelerator::State {
   };
   struct PreparedSchedule {
     std::shared_ptr<Stateful> object;
-    const torch::optim::Optimizer* optimizer = nullptr;
+    torch::optim::Optimizer* optimizer = nullptr;
   };
   struct NamedLoader {
     std::weak_ptr<Stateful> cursor;

@@ -6,6 +6,7 @@
 #include <span>
 #include <utility>
 
+#include "optim/step_options.h"
 #include "tracking/printed.h"
 #include "train/match_saved.h"
 #include "tutti/checkpoint/model_file.h"
@@ -103,6 +104,18 @@ std::function<std::function<void()>()> undo_of(const std::shared_ptr<Stateful>& 
   return [cursor, restore] {
     const auto of_dataset = std::dynamic_pointer_cast<EpochCursor>(cursor);
     return of_dataset ? restore(of_dataset) : restore(std::dynamic_pointer_cast<StreamCursor>(cursor));
+  };
+}
+
+/// Also restores rates that the program has set by hand, which load() of a schedule replaces.
+std::function<std::function<void()>()> undo_of(const std::shared_ptr<Stateful>& schedule,
+                                               torch::optim::Optimizer& optimizer) {
+  return [schedule, &optimizer]() -> std::function<void()> {
+    return [schedule, &optimizer, before = schedule->state_dict(), rates = learning_rates_of(optimizer)] {
+      schedule->load_state_dict(before);
+      auto& groups = optimizer.param_groups();
+      for (std::size_t i = 0; i < groups.size(); ++i) groups[i].options().set_lr(rates.at(i));
+    };
   };
 }
 
@@ -262,6 +275,7 @@ Accelerator::State::SavedParts Accelerator::State::saved_parts() {
   const bool is_local = local();
   for (const PreparedSchedule& schedule : schedulers) {
     SavedParts::Part part = SavedParts::part_of(schedule.object);
+    part.undo = undo_of(schedule.object, *schedule.optimizer);
     part.per_rank = is_local;
     parts.add("scheduler", identities.optimizer(*schedule.optimizer), std::move(part));
   }

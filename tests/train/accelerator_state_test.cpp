@@ -256,6 +256,7 @@ TEST(AcceleratorState, WhatCannotBeLoadedLeavesEverythingAsItWas) {
   other.train(2);
   other.counter.refuses = true;
   const std::string before = bytes_of(*other.net);
+  std::get<1>(other.prepared).set_learning_rate(0.125);  // by hand
   const auto rates = std::get<2>(other.prepared).last_rates();
   const at::Tensor random = at::globalContext().defaultGenerator(at::kCPU).get_state();
   const at::Tensor gradient = other.net->first->weight.grad().clone();
