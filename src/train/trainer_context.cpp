@@ -88,14 +88,14 @@ class EvaluationMode {
 StateDict TrainerContext::Progress::state_dict() const {
   StateDict state;
   state.set("global_step", global_step);
-  state.set("epoch", epoch);
+  state.set("epoch", epoch + (epoch_has_ended ? 1 : 0));
   state.set("evaluation_is_due", evaluation_is_due);
   return state;
 }
 
 void TrainerContext::Progress::load_state_dict(const StateDict& state) {
   const auto step = state.get<std::int64_t>("global_step");
-  epoch = state.get<std::int64_t>("epoch");
+  epoch = state.get<std::int64_t>("epoch") - (epoch_has_ended ? 1 : 0);  // fit() adds 1 after on_epoch_end
   global_step = step;
   evaluation_is_due =
       state.contains("evaluation_is_due") && state.get<bool>("evaluation_is_due");  // not in earlier versions
@@ -170,6 +170,10 @@ bool TrainerContext::has_norm_by_rank() const {
   return state.takes_local_steps() || std::ranges::all_of(module_->parameters(), is_ignored);
 }
 
+bool TrainerContext::has_loss_scaler() const {
+  return accelerator_.state_->scaler != nullptr;
+}
+
 bool TrainerContext::done() const {
   return stop_requested_ || signal_received_ || (options_.max_steps && global_step() >= *options_.max_steps) ||
          (options_.max_epochs && epoch() >= *options_.max_epochs);
@@ -184,6 +188,7 @@ void TrainerContext::begin_fit(std::optional<std::int64_t> batches_per_epoch) {
   stop_reason_.clear();
   sums_ = {};  // an exception may have ended the last fit() within a window
   device_loss_.reset();
+  progress_->epoch_has_ended = false;
   require_same_options();
   take_project();
   if (options_.resume) {
@@ -196,8 +201,9 @@ void TrainerContext::begin_fit(std::optional<std::int64_t> batches_per_epoch) {
   Tracker*& tensorboard = accelerator_.state_->project_tensorboard;
   if (options_.tensorboard && accelerator_.is_main_process() && tensorboard == nullptr) {
     auto tracker = std::make_unique<TensorBoardTracker>(accelerator_.project().project_dir / "tensorboard");
-    tensorboard = tracker.get();
-    accelerator_.add_tracker(std::move(tracker));
+    Tracker* const added = tracker.get();
+    accelerator_.add_tracker(std::move(tracker));  // throws if the tracker cannot start
+    tensorboard = added;
   }
   begin_tracking();
   if (options_.progress_bar && accelerator_.is_main_process()) {

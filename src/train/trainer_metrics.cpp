@@ -121,7 +121,7 @@ void TrainerContext::log_metrics() {
                   {"epoch", metrics_.epoch}};
   if (metrics_.samples_per_second > 0) scalars.emplace_back("samples_per_second", metrics_.samples_per_second);
   if (metrics_.tokens_per_second > 0) scalars.emplace_back("tokens_per_second", metrics_.tokens_per_second);
-  if (accelerator_.loss_scale() != 1) scalars.emplace_back("loss_scale", accelerator_.loss_scale());
+  if (has_loss_scaler()) scalars.emplace_back("loss_scale", accelerator_.loss_scale());
   for (int rank = 0; rank < ranks; ++rank) {
     for (std::size_t stage = 0; stage < stage_names.size(); ++stage) {
       std::string name = "time/rank_" + std::to_string(rank) + "/";

@@ -112,6 +112,30 @@ TEST(NanGuard, LeavesAnOverflowToTheLossScaler) {
   EXPECT_TRUE(recorder->metrics[0].step_was_skipped);
 }
 
+TEST(NanGuard, LeavesAnOverflowToALossScalerWhoseScaleIsOne) {
+  struct Logged final : Callback {
+    bool has_scale = false;
+    void on_log_end(TrainerContext&, const Scalars& scalars) override {
+      for (const auto& [name, value] : scalars) has_scale = has_scale || name == "loss_scale";
+    }
+  };
+  const AcceleratorOptions options{
+      .mixed_precision = Precision::fp16, .grad_scaler = {.init_scale = 1}, .communicator = Communicator()};
+  TrainerRun run(options, {.max_steps = 1, .log_every = 1});
+  const auto logged = std::make_shared<Logged>();
+  run.trainer.add_callback(logged);
+  run.trainer.fit();
+  EXPECT_TRUE(logged->has_scale);
+
+  TrainerRun overflows(options, {.max_steps = 1});
+  overflows.factor = 1e30;  // the loss is finite, its gradients in float16 are not
+  const auto recorder = std::make_shared<Recorder>();
+  overflows.trainer.add_callback(recorder);
+  overflows.trainer.add_callback(std::make_shared<NanGuard>());
+  EXPECT_EQ(overflows.trainer.fit(), StopReason::finished);
+  EXPECT_TRUE(recorder->metrics[0].step_was_skipped);
+}
+
 TEST(Ema, IsTheMovingAverageAndRestoresParametersAfterEvaluation) {
   TrainerRun run({.communicator = Communicator()}, {.max_steps = 3, .evaluate_every = 3});
   const auto ema = std::make_shared<Ema>(EmaOptions{.decay = 0.8, .warmup = false});

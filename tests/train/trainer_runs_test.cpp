@@ -1,9 +1,12 @@
 // What surrounds the steps of a Trainer's run: its project folder, its callbacks, signal handlers, and the stop.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <torch/optim/sgd.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -203,6 +206,61 @@ TEST(TrainerRuns, StopEndsTheRunAfterTheWholeWindow) {
   run.trainer.add_callback(std::make_shared<StopInWindow>());
   EXPECT_EQ(run.trainer.fit(), StopReason::callback);
   EXPECT_EQ(run.trainer.global_step(), 1);
+}
+
+TEST(TrainerRuns, ACheckpointAtTheEndOfAnEpochCountsTheEpoch) {
+  struct SaveInEpochEnd final : Callback {
+    std::vector<std::int64_t> epochs;
+    void on_epoch_end(TrainerContext& trainer) override {
+      epochs.push_back(trainer.epoch());
+      trainer.save_checkpoint();
+    }
+  };
+  const TemporaryFolder scratch;
+  const auto train = [&](std::int64_t max_epochs) {
+    TrainerRun run({.project = {.project_dir = scratch.path()}, .communicator = Communicator()},
+                   {.max_epochs = max_epochs, .resume = true});
+    const auto saves = std::make_shared<SaveInEpochEnd>();
+    run.trainer.add_callback(saves);
+    run.trainer.fit();
+    EXPECT_EQ(run.trainer.epoch(), max_epochs);
+    EXPECT_EQ(run.trainer.global_step(), 11 * max_epochs);
+    return saves->epochs;
+  };
+  EXPECT_EQ(train(2), (std::vector<std::int64_t>{0, 1}));
+  EXPECT_TRUE(train(2).empty());
+  EXPECT_EQ(train(3), (std::vector<std::int64_t>{2}));
+}
+
+TEST(TrainerRuns, TensorBoardIsStartedByAFitAfterOneThatCouldNot) {
+  const TemporaryFolder scratch;
+  TrainerRun run({.project = {.project_dir = scratch.path()}, .communicator = Communicator()},
+                 {.max_steps = 1, .tensorboard = true});
+  run.accelerator.init_trackers("of the program");
+  {
+    // The event file's first record fits, the one of start() does not.
+    const auto previous_handler = std::signal(SIGXFSZ, SIG_IGN);
+    rlimit before{};
+    ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+    const rlimit full{.rlim_cur = 48, .rlim_max = before.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &full), 0);
+    std::string error;
+    try {
+      run.trainer.fit();
+    } catch (const std::exception& thrown) {
+      error = thrown.what();
+    }
+    ::setrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, previous_handler);
+    EXPECT_NE(error.find("tfevents"), std::string::npos) << error;
+  }
+  const auto event_files = [&scratch] {
+    const std::filesystem::directory_iterator files(scratch.path() / "tensorboard");
+    return std::distance(begin(files), end(files));
+  };
+  EXPECT_EQ(event_files(), 1);
+  run.trainer.fit();
+  EXPECT_EQ(event_files(), 2);
 }
 
 TEST(TrainerRuns, TheLearningRateIsThatOfTheStep) {

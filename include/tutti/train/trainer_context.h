@@ -85,6 +85,8 @@ class TrainerContext {
   /// True if each rank has its own gradient norm: while LocalSGD takes local steps, and if all parameters of the model
   /// are ignored_parameters. Equal on all ranks.
   bool has_norm_by_rank() const;
+  /// True if a loss scaler skips steps whose gradients overflow (fp16), also where its scale is 1.
+  bool has_loss_scaler() const;
   /// Loss, norms and rates of the last optimizer step; in on_optimizer_step_start, of the current one.
   const StepMetrics& metrics() const { return metrics_; }
   /// Sum of this rank's losses in the window.
@@ -107,6 +109,7 @@ class TrainerContext {
     std::int64_t global_step = 0;
     std::int64_t epoch = 0;
     bool evaluation_is_due = false;  // of evaluate_every, which a signal has left to the resumed run
+    bool epoch_has_ended = false;    // in on_epoch_end: the loader is in the next epoch, and so is a checkpoint
     StateDict state_dict() const override;
     void load_state_dict(const StateDict& state) override;
   };

@@ -39,7 +39,7 @@ void NanGuard::on_fit_start(TrainerContext& /*trainer*/) {
 
 void NanGuard::on_optimizer_step_start(TrainerContext& trainer) {
   const StepMetrics& metrics = trainer.metrics();
-  const bool checks_norm = trainer.accelerator().loss_scale() == 1 && !trainer.has_norm_by_rank();
+  const bool checks_norm = !trainer.has_loss_scaler() && !trainer.has_norm_by_rank();
   const Values values{.step = metrics.global_step,
                       .loss = metrics.loss,
                       .grad_norm = checks_norm ? metrics.grad_norm_pre_clip : LateValue(0),
