@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <vector>
 
 #include "data/numbers.h"
@@ -30,6 +32,45 @@ TEST(StreamResume, ResumesAfterEveryBatch) {
           EXPECT_EQ(read(resumed), whole);
         }
       }
+    }
+  }
+}
+
+/// Blocks of 2 numbers, and every third one of 1, as at the end of a file.
+class ShortBlocks {
+ public:
+  void reset() { read_ = 0; }
+  std::optional<Block> get_batch(std::size_t) {
+    if (read_ == 12) return std::nullopt;
+    const int number = 2 * read_;
+    return Block{read_++ % 3 == 1 ? std::vector<int>{number} : std::vector<int>{number, number + 1}};
+  }
+
+ private:
+  int read_ = 0;
+};
+
+TEST(StreamResume, RoundsThatDropLastLeavesOutAreNotCounted) {
+  for (const int world_size : {1, 2}) {
+    const auto loader_of_blocks = [&] {
+      return StreamLoader<ShortBlocks>(ShortBlocks(), {.batch_size = 2, .drop_last = true},
+                                       {.rank = 0, .world_size = world_size, .stack = std::make_shared<LoaderStack>()});
+    };
+    const auto rest = [](StreamLoader<ShortBlocks>& loader) {
+      Batches batches;
+      for (const Block& block : loader) batches.push_back(block.numbers);
+      return batches;
+    };
+    auto uninterrupted = loader_of_blocks();
+    const Batches whole = rest(uninterrupted);
+    EXPECT_EQ(whole.size(), world_size == 1 ? 8U : 2U);
+    auto interrupted = loader_of_blocks();
+    std::ptrdiff_t received = 0;
+    for ([[maybe_unused]] const Block& block : interrupted) {
+      auto resumed = loader_of_blocks();
+      resumed.load_state_dict(interrupted.state_dict());
+      ++received;
+      EXPECT_EQ(rest(resumed), Batches(whole.begin() + received, whole.end()));
     }
   }
 }

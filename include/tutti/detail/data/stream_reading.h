@@ -114,9 +114,10 @@ class StreamReading {
     begin_epoch();
     skip_read_batches();
     while (!ended_) {
-      std::vector<Batch> global_batch = read_global_batch();
+      const RoundSize size = round_size(shard_options_.world_size, shard_options_.batch_size);
+      std::vector<Batch> global_batch = read_global_batch(size);
       if (global_batch.empty()) break;
-      if (shard_options_.drop_last && !complete(global_batch)) continue;
+      if (shard_options_.drop_last && !complete(global_batch, size)) continue;
       return part_of(std::move(global_batch));
     }
     return std::nullopt;
@@ -129,7 +130,15 @@ class StreamReading {
   }
 
  private:
-  int width() const { return shard_options_.sharding == StreamSharding::slices ? shard_options_.world_size : 1; }
+  struct RoundSize {
+    std::size_t batches;
+    std::int64_t batch_size;
+  };
+  RoundSize round_size(int world_size, std::int64_t batch_size) const {
+    const int batches = shard_options_.sharding == StreamSharding::slices ? world_size : 1;
+    return {.batches = static_cast<std::size_t>(batches), .batch_size = batch_size};
+  }
+  std::size_t width() const { return round_size(shard_options_.world_size, shard_options_.batch_size).batches; }
 
   void begin_epoch() {
     if (std::exchange(has_begun_, true)) return;
@@ -156,22 +165,24 @@ class StreamReading {
   }
 
   void store_first_batches(const Batch& batch) {
-    if (first_.size() < static_cast<std::size_t>(width())) first_.push_back(batch);
+    if (first_.size() < width()) first_.push_back(batch);
   }
 
+  /// Rounds that drop_last leaves out are read again but not counted, as in the loop that read them.
   void skip_read_batches() {
     for (const EpochSegment& segment : std::exchange(read_, {})) {
-      const int batches_in_global_batch = shard_options_.sharding == StreamSharding::slices ? segment.world_size : 1;
-      for (std::int64_t i = 0; i < segment.batches * batches_in_global_batch && !ended_; ++i) {
-        if (const auto batch = read_batch(segment.batch_size)) store_first_batches(*batch);
+      const RoundSize size = round_size(segment.world_size, segment.batch_size);
+      for (std::int64_t rounds = 0; rounds < segment.batches && !ended_;) {
+        const std::vector<Batch> global_batch = read_global_batch(size);
+        if (!shard_options_.drop_last || complete(global_batch, size)) ++rounds;
       }
     }
   }
 
-  std::vector<Batch> read_global_batch() {
+  std::vector<Batch> read_global_batch(const RoundSize& size) {
     std::vector<Batch> global_batch;
-    while (global_batch.size() < static_cast<std::size_t>(width()) && !ended_) {
-      std::optional<Batch> batch = read_batch(shard_options_.batch_size);
+    while (global_batch.size() < size.batches && !ended_) {
+      std::optional<Batch> batch = read_batch(size.batch_size);
       if (!batch) break;
       store_first_batches(*batch);
       global_batch.push_back(std::move(*batch));
@@ -179,10 +190,9 @@ class StreamReading {
     return global_batch;
   }
 
-  bool complete(const std::vector<Batch>& global_batch) const {
-    return global_batch.size() == static_cast<std::size_t>(width()) &&
-           std::ranges::all_of(global_batch, [this](const Batch& batch) {
-             return samples_in(batch).value_or(shard_options_.batch_size) >= shard_options_.batch_size;
+  static bool complete(const std::vector<Batch>& global_batch, const RoundSize& size) {
+    return global_batch.size() == size.batches && std::ranges::all_of(global_batch, [&size](const Batch& batch) {
+             return samples_in(batch).value_or(size.batch_size) >= size.batch_size;
            });
   }
 
@@ -190,11 +200,12 @@ class StreamReading {
     const auto local =
         shard_options_.sharding == StreamSharding::slices ? static_cast<std::size_t>(shard_options_.rank) : 0;
     Part part;
-    if (shard_options_.sharding == StreamSharding::slices && !complete(global_batch)) {
+    if (shard_options_.sharding == StreamSharding::slices &&
+        !complete(global_batch, round_size(shard_options_.world_size, shard_options_.batch_size))) {
       if constexpr (detail::is_vector<Batch>::value) {
         if (shard_options_.tail == EpochTail::repeat) return filled(global_batch);
       }
-      const bool has_gap = global_batch.size() < static_cast<std::size_t>(width());
+      const bool has_gap = global_batch.size() < width();
       if (local >= global_batch.size()) {
         if (shard_options_.tail == EpochTail::repeat) part = part_of_first(local - global_batch.size(), false);
         if (shard_options_.tail == EpochTail::join) part = part_of_first(local, true);
