@@ -144,5 +144,13 @@ TEST(DispatchedStream, RefusesAWorker) {
                UsageError);
 }
 
+// Each rank would train on the same batches.
+TEST(DispatchedStream, RefusesShardingPerRank) {
+  Accelerator accelerator({.communicator = Communicator()});
+  EXPECT_THROW(accelerator.data_loader(DispatchedStream(Numbers{.count = 4}, Communicator()),
+                                       {.sharding = StreamSharding::per_rank}),
+               UsageError);
+}
+
 }  // namespace
 }  // namespace tutti::test::dispatch_batches_test

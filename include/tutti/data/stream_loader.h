@@ -180,7 +180,8 @@ class StreamLoader<Dataset>::Loop {
     ReadAhead read_ahead;
     try {
       read_ahead.part = worker_ ? worker_->next() : reading_.next();
-      if (!read_ahead.part && continues_with_fillers() && !reading_.filler()) {
+      const bool has_peers = loader_.group_.world_size > 1;
+      if (!read_ahead.part && has_peers && continues_with_fillers() && !reading_.filler()) {
         throw UsageError("this rank's stream is empty, so there is no filler batch for the batches of the other ranks");
       }
       read_ahead.decision = agreement_.start(state_of(read_ahead));
@@ -243,6 +244,11 @@ StreamLoader<Dataset>::StreamLoader(Dataset dataset, const StreamLoaderOptions& 
     throw UsageError(
         "num_workers is " + std::to_string(options.num_workers) +
         ", but reading this stream is a collective, which a worker thread cannot call ahead of the loop: set it to 0");
+  }
+  if (CollectiveStream<Dataset> && options.sharding != StreamSharding::slices) {
+    throw UsageError(
+        "reading this stream is a collective, which gives all ranks the same batches, so that with "
+        "StreamSharding::per_rank every rank would train on all of them: set StreamSharding::slices");
   }
 }
 
