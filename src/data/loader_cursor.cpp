@@ -8,14 +8,6 @@
 
 namespace tutti {
 
-namespace {
-
-bool same_sharding(const EpochSegment& a, const EpochSegment& b) {
-  return a.world_size == b.world_size && a.batch_size == b.batch_size && a.accumulation_steps == b.accumulation_steps;
-}
-
-}  // namespace
-
 std::int64_t LoaderCursor::batch_index() const {
   std::int64_t batches = 0;
   for (const EpochSegment& segment : segments_) batches += segment.batches;

@@ -4,6 +4,10 @@
 
 namespace tutti {
 
+void require_option(bool condition, const std::string& message) {
+  if (!condition) throw UsageError(message);
+}
+
 void require_at_most(const std::string& option, std::int64_t value, std::int64_t most) {
   if (value <= most) return;
   throw UsageError(option + " is " + std::to_string(value) + ": it must be at most " + std::to_string(most));

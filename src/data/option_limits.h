@@ -1,5 +1,6 @@
 #pragma once
-// The largest values of loaders' options. Larger ones overflow sums of samples, or exhaust memory and threads.
+// Checks of loaders' options, and the largest values. Larger ones overflow sums of samples, or exhaust memory and
+// threads.
 #include <cstdint>
 #include <string>
 
@@ -12,6 +13,9 @@ constexpr std::int64_t most_batches_ahead = 16'384;
 /// Of an epoch on a rank: a stream's number of batches is unknown.
 constexpr std::int64_t most_skipped_batches = std::int64_t{1} << 40;
 constexpr std::int64_t last_epoch = std::int64_t{1} << 62;
+
+/// Throws UsageError with this message if the condition is false.
+void require_option(bool condition, const std::string& message);
 
 /// Throws UsageError with the option's name, its value and the limit.
 void require_at_most(const std::string& option, std::int64_t value, std::int64_t most);

@@ -14,18 +14,17 @@
 namespace tutti {
 namespace {
 
-void require(bool condition, const std::string& message) {
-  if (!condition) throw UsageError(message);
-}
-
 void validate(const ShardOptions& options) {
-  require(options.dataset_size > 0, "the dataset is empty: check the files and the split that it was made from");
-  require(options.world_size >= 1, "world_size is " + std::to_string(options.world_size) + ": it must be at least 1");
-  require(options.rank >= 0 && options.rank < options.world_size,
-          "rank is " + std::to_string(options.rank) + ": it must be 0 .. " + std::to_string(options.world_size - 1));
-  require(options.batch_size >= 1, "batch_size is " + std::to_string(options.batch_size) + ": it must be at least 1");
-  require(options.accumulation_steps >= 1,
-          "accumulation_steps is " + std::to_string(options.accumulation_steps) + ": it must be at least 1");
+  require_option(options.dataset_size > 0, "the dataset is empty: check the files and the split that it was made from");
+  require_option(options.world_size >= 1,
+                 "world_size is " + std::to_string(options.world_size) + ": it must be at least 1");
+  require_option(
+      options.rank >= 0 && options.rank < options.world_size,
+      "rank is " + std::to_string(options.rank) + ": it must be 0 .. " + std::to_string(options.world_size - 1));
+  require_option(options.batch_size >= 1,
+                 "batch_size is " + std::to_string(options.batch_size) + ": it must be at least 1");
+  require_option(options.accumulation_steps >= 1,
+                 "accumulation_steps is " + std::to_string(options.accumulation_steps) + ": it must be at least 1");
   require_at_most("batch_size", options.batch_size, most_samples_in_micro_batch);
   require_at_most("accumulation_steps", options.accumulation_steps, most_accumulation_steps);
 }
@@ -71,10 +70,10 @@ std::int64_t batches_of(const ShardOptions& options, std::int64_t share) {
 /// The places of `count` samples that no rank has read after `batches` micro-batches of each.
 std::vector<Interval> unread_places(const ShardOptions& options, std::int64_t count, std::int64_t batches) {
   const auto share = share_of(options, count);
-  require(batches >= 0 && batches <= batches_of(options, share),
-          std::to_string(batches) + " micro-batches of an epoch cannot have been read on each of " +
-              std::to_string(options.world_size) + " ranks: the epoch had " +
-              std::to_string(batches_of(options, share)));
+  require_option(batches >= 0 && batches <= batches_of(options, share),
+                 std::to_string(batches) + " micro-batches of an epoch cannot have been read on each of " +
+                     std::to_string(options.world_size) + " ranks: the epoch had " +
+                     std::to_string(batches_of(options, share)));
   const auto read = std::min(batches * options.batch_size, share);
   if (options.sharding == Sharding::interleaved) return {{.begin = read * options.world_size, .end = count}};
 
@@ -109,7 +108,10 @@ Rest rest_after(const ShardOptions& options, std::span<const EpochSegment> read)
     past_options.accumulation_steps = read[i].accumulation_steps;
     validate(past_options);
     const auto unread = unread_places(past_options, rest.positions.size(), read[i].batches);
-    if (i + 1 == read.size() && same_sharding(read[i], options)) {
+    const EpochSegment next{.world_size = options.world_size,
+                            .batch_size = options.batch_size,
+                            .accumulation_steps = options.accumulation_steps};
+    if (i + 1 == read.size() && same_sharding(read[i], next)) {
       rest.batches_read = read[i].batches;
     } else {
       rest.positions.keep(unread);
@@ -138,9 +140,8 @@ std::int64_t own_part(const ShardOptions& options, std::int64_t count) {
 
 }  // namespace
 
-bool same_sharding(const EpochSegment& segment, const ShardOptions& options) {
-  return segment.world_size == options.world_size && segment.batch_size == options.batch_size &&
-         segment.accumulation_steps == options.accumulation_steps;
+bool same_sharding(const EpochSegment& a, const EpochSegment& b) {
+  return a.world_size == b.world_size && a.batch_size == b.batch_size && a.accumulation_steps == b.accumulation_steps;
 }
 
 std::int64_t shard_size(const ShardOptions& options, std::span<const EpochSegment> read) {
@@ -160,7 +161,7 @@ std::int64_t unique_shard_size(const ShardOptions& options, std::span<const Epoc
 std::vector<std::int64_t> shard_indices(const ShardOptions& options, std::int64_t epoch,
                                         std::span<const EpochSegment> read) {
   const Rest rest = rest_after(options, read);
-  require(epoch >= 0, "epoch is " + std::to_string(epoch) + ": it must not be negative");
+  require_option(epoch >= 0, "epoch is " + std::to_string(epoch) + ": it must not be negative");
   const SampleOrder order(options, epoch);
   PositionLookup position_at(rest.positions);
   const auto left = rest.positions.size();

@@ -37,10 +37,10 @@ void StreamCursor::load_state_dict(const StateDict& state) {
                             " batches of " + std::to_string(segment.batch_size) + " on " +
                             std::to_string(segment.world_size) + " ranks");
     }
-    if (sharding_ == StreamSharding::per_rank && segment.world_size != world_size_) {
+    if (sharding_ == StreamSharding::per_rank && segment.world_size != world_size()) {
       throw CheckpointError("the positions in the ranks' own streams were saved on " +
                             std::to_string(segment.world_size) + " ranks, and this job has " +
-                            std::to_string(world_size_) + ": start the same number of ranks, or restart the epoch");
+                            std::to_string(world_size()) + ": start the same number of ranks, or restart the epoch");
     }
   }
   set_read_state(std::move(read_state));

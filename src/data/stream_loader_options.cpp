@@ -7,14 +7,6 @@
 
 namespace tutti {
 
-namespace {
-
-void require_option(bool condition, const std::string& message) {
-  if (!condition) throw UsageError(message);
-}
-
-}  // namespace
-
 std::string describe(const StreamLoaderOptions& options) {
   std::string words = options.sharding == StreamSharding::slices ? "slices of a stream" : "one stream per rank";
   words += " in batches of " + std::to_string(options.batch_size);

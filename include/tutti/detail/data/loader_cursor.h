@@ -49,6 +49,9 @@ class LoaderCursor : public Stateful {
   /// `sharding`: the sharding of this loader; its number of batches is ignored.
   explicit LoaderCursor(const EpochSegment& sharding) : new_segment_(sharding) {}
 
+  /// Number of ranks of this loader.
+  int world_size() const { return new_segment_.world_size; }
+
   /// Number of micro-batches left of next_epoch() on rank 0; negative if it is unknown.
   virtual std::int64_t batches_left() const { return -1; }
 

@@ -36,8 +36,8 @@ constexpr std::int64_t divide_up(std::int64_t dividend, std::int64_t divisor) {
   return (dividend + divisor - 1) / divisor;
 }
 
-/// True if `options` shard as `segment` was sharded, so that reading under them continues the segment.
-bool same_sharding(const EpochSegment& segment, const ShardOptions& options);
+/// True if both were read under the same sharding, so that reading continues `a` with `b`.
+bool same_sharding(const EpochSegment& a, const EpochSegment& b);
 
 /// Number of samples that a rank reads in an epoch, or in the rest of one after `read`. Equal on every rank. It is 0 if
 /// drop_last leaves no batch, or if every sample has been read. Throws UsageError for an empty dataset, options out of

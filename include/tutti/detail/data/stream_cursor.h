@@ -16,9 +16,7 @@ enum class StreamSharding {
 class StreamCursor final : public LoaderCursor {
  public:
   StreamCursor(StreamSharding sharding, int world_size, std::int64_t batch_size)
-      : LoaderCursor({.world_size = world_size, .batch_size = batch_size}),
-        sharding_(sharding),
-        world_size_(world_size) {}
+      : LoaderCursor({.world_size = world_size, .batch_size = batch_size}), sharding_(sharding) {}
 
   /// "epoch", "next_epoch", "segments.*" and "stream".
   StateDict state_dict() const override;
@@ -29,7 +27,6 @@ class StreamCursor final : public LoaderCursor {
 
  private:
   StreamSharding sharding_;
-  int world_size_;
 };
 
 }  // namespace tutti
