@@ -12,13 +12,11 @@ build=build/docs
 python=.deps/docs/bin/python
 
 set_up() {
-  local packages=(doxygen) lock=.deps/docs/complete-$(sha256sum <$site/requirements.txt | cut -c1-16)
+  local packages=(doxygen)
   [[ -n ${BROWSER:-} ]] || packages+=(chromium-headless-shell)
   tools/packages.sh "${packages[@]}" ||
     { echo 'Where there is no package chromium-headless-shell, name a Chromium: BROWSER=/path ./dev docs' >&2; return 1; }
-  python_venv .deps/docs
-  [[ -e $lock ]] || .deps/docs/bin/pip install --no-cache-dir --require-hashes -r $site/requirements.txt >&2
-  touch "$lock"
+  python_packages .deps/docs --require-hashes -r $site/requirements.txt
 }
 
 # read_headers FOLDER OUT: runs Doxygen on the headers in FOLDER and writes OUT/xml. Its warnings are errors.

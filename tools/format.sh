@@ -3,11 +3,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source tools/python.sh
-version=14.0.6
 
-python_venv .deps/venv
-compgen -G ".deps/venv/lib/python3*/site-packages/clang_format-$version.dist-info" >/dev/null ||
-  .deps/venv/bin/pip install "clang-format==$version" >&2
+python_packages .deps/venv clang-format==14.0.6
 
 mapfile -t folders < <(ls -d include src cmd examples bench tests 2>/dev/null)
 mapfile -t files < <(find "${folders[@]}" -name '*.h' -o -name '*.cpp' | sort)

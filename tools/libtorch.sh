@@ -16,7 +16,7 @@ main() {
   local version=${TORCH_VERSION:-2.15.0}
   not_older "$version" || fail "TORCH_VERSION=$version is too old: tutti needs LibTorch $oldest or later."
   local folder=$PWD/.deps/torch-$version
-  [[ -d $folder ]] || fetch "$version" "$folder"
+  fetch_once "$folder" fetch "$version"
   echo "$folder/torch"
 }
 
@@ -28,21 +28,14 @@ check() {
   not_older "$version" || fail "LIBTORCH=$1 is LibTorch $version: tutti needs $oldest or later."
 }
 
-# Downloads into a temporary folder and renames it, so that a broken download does not count as installed.
+# fetch VERSION FOLDER
 fetch() {
-  local version=$1 folder=$2 part cuda
-  mkdir -p .deps
-  part=$(mktemp -d ".deps/torch-$version.XXXXXX")
-  # shellcheck disable=SC2064  # the folder's name is known now
-  trap "rm -rf '$part'" EXIT
-  python_venv .deps/venv
+  local version=$1 part=$2 cuda
   pip_install "$part" --no-deps "torch==$version"
   cuda=$(sed -n 's/^Requires-Dist: cuda-toolkit\[.*\]==\([^; ]*\).*/cuda-toolkit[cudart,cupti]==\1/p' \
     "$part/torch-$version"*.dist-info/METADATA)
   [[ -z $cuda ]] || pip_install "$part" "$cuda"
   ! ldd "$part/torch/lib/libtorch_cpu.so" | grep 'not found' >&2 || fail "The wheel of torch $version needs these too."
-  chmod 755 "$part"
-  mv -T "$part" "$folder" || [[ -d $folder/torch ]]  # another run has been faster
 }
 
 pip_install() {

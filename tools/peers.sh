@@ -9,12 +9,6 @@ folder=$PWD/.deps/peers
 packages=("torch==$version" accelerate==1.15.0 transformers==5.23.0 torchvision torchdata==0.11.0 numpy expecttest)
 # Each release of torchvision requires one PyTorch release, so pip chooses the matching torchvision.
 [[ $version != 2.15.0 ]] || packages[3]+="==0.29.2"
-mark=$folder/torch-$version
 
-if [[ ! -e $mark || $(<"$mark") != "${packages[*]}" ]]; then
-  python_venv "$folder"
-  rm -f "$folder"/torch-*
-  "$folder/bin/pip" install --no-cache-dir "${packages[@]}" >&2
-  echo "${packages[*]}" >"$mark"
-fi
+python_packages "$folder" "${packages[@]}"
 echo "$folder/bin/python"

@@ -8,6 +8,7 @@
 #
 # CMAKE_BUILD_PARALLEL_LEVEL is the number of compilers, by default that of the cores.
 set -euo pipefail
+shopt -s inherit_errexit
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 source tools/python.sh
 export TORCH_VERSION=${TORCH_VERSION:-2.11.0} CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
@@ -15,7 +16,7 @@ programs=(tests/test_gpu bin/tutti bin/tutti-rank bin/guide_devices)
 largest_mib=64
 
 main() {
-  local device=cuda build
+  local device=cuda build headers
   case ${1:-} in
     --device=sim) device=sim ;;
     --device=cuda | '') ;;
@@ -28,7 +29,8 @@ main() {
   else
     build=build-gpu-$TORCH_VERSION
     LIBTORCH=$(tools/libtorch.sh)
-    compile "$build" "$(nccl_headers)"
+    headers=$(nccl_headers)
+    compile "$build" "$headers"
   fi
   export LIBTORCH
   make_archive "$device" "$build"
@@ -37,20 +39,18 @@ main() {
 # Prints the folder of the headers of the NCCL that the wheel was built with. The library is not kept: the machine with the
 # GPU has it beside its PyTorch.
 nccl_headers() {
-  local folder=$PWD/.deps/nccl-$TORCH_VERSION part nccl
-  if [[ ! -d $folder ]]; then
-    nccl=$(requirement nvidia-nccl)
-    [[ -n $nccl ]] || fail "The wheel of PyTorch $TORCH_VERSION on PyPI is not built with CUDA."
-    part=$(mktemp -d "$folder.XXXXXX")
-    # shellcheck disable=SC2064  # the folder's name is known now
-    trap "rm -rf '$part'" EXIT
-    python_venv .deps/venv
-    .deps/venv/bin/pip install --no-cache-dir --no-compile --no-deps --target "$part" "$nccl" >&2
-    rm -r "$part/nvidia/nccl/lib"
-    chmod 755 "$part"
-    mv -T "$part" "$folder"
-  fi
+  local folder=$PWD/.deps/nccl-$TORCH_VERSION
+  fetch_once "$folder" fetch_nccl
   echo "$folder/nvidia/nccl/include"
+}
+
+# fetch_nccl FOLDER
+fetch_nccl() {
+  local nccl
+  nccl=$(requirement nvidia-nccl)
+  [[ -n $nccl ]] || fail "The wheel of PyTorch $TORCH_VERSION on PyPI is not built with CUDA."
+  .deps/venv/bin/pip install --no-cache-dir --no-compile --no-deps --target "$1" "$nccl" >&2
+  rm -r "$1/nvidia/nccl/lib"
 }
 
 # requirement NAME: prints the wheel's requirement that begins with NAME, such as nvidia-nccl-cu13==2.28.9.
