@@ -3,7 +3,7 @@
 #   tools/docs.sh [REPORT.html ...]     opens these pages of `tutti report` too
 # Fails on a warning of Doxygen or Sphinx, a public name without a comment, a broken link, an error on the browser's console,
 # and content that does not fit a narrow window. Writes pictures of some pages to build/docs/pictures.
-# BROWSER=/path uses an installed Chromium; otherwise Debian's is installed.
+# TUTTI_BROWSER=/path uses an installed Chromium; otherwise Debian's is installed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source tools/python.sh
@@ -13,9 +13,9 @@ python=.deps/docs/bin/python
 
 set_up() {
   local packages=(doxygen)
-  [[ -n ${BROWSER:-} ]] || packages+=(chromium-headless-shell)
+  [[ -n ${TUTTI_BROWSER:-} ]] || packages+=(chromium-headless-shell)
   tools/packages.sh "${packages[@]}" ||
-    { echo 'Where there is no package chromium-headless-shell, name a Chromium: BROWSER=/path ./dev docs' >&2; return 1; }
+    { echo 'Where there is no package chromium-headless-shell, name a Chromium: TUTTI_BROWSER=/path ./dev docs' >&2; return 1; }
   python_packages .deps/docs --require-hashes -r $site/requirements.txt
 }
 
@@ -53,7 +53,7 @@ self_test() {
     return 1
   fi
   grep -q 'header.h:6: tutti::Type::field has no comment' $folder/said || { cat $folder/said >&2; return 1; }
-  $python $site/check.py --self-test ${BROWSER:+--browser "$BROWSER"}
+  $python $site/check.py --self-test ${TUTTI_BROWSER:+--browser "$TUTTI_BROWSER"}
 }
 
 set_up
@@ -64,4 +64,4 @@ read_headers include/tutti $build/read
 $python $site/reference.py $build/read/xml include $build/source/reference
 $python $site/pages.py $build/source
 .deps/docs/bin/sphinx-build -q -W --keep-going -d $build/doctrees -c $site $build/source $build/site
-$python $site/check.py ${BROWSER:+--browser "$BROWSER"} --pictures $build/pictures $build/site "$@"
+$python $site/check.py ${TUTTI_BROWSER:+--browser "$TUTTI_BROWSER"} --pictures $build/pictures $build/site "$@"
