@@ -9,8 +9,8 @@ The faults go into a copy of the tracked and new files, build-mutate/, with a bu
 they are. For each fault: replace the text, build the folder's test program (one file compiles), run it, restore the file.
 The test program must fail, crash, or exceed its time. A test program that fails without a fault is an error.
 
-build-mutate/results.json has the result of each fault. A second run skips a fault whose file and text have not changed;
---again runs all. LIBTORCH names LibTorch's folder, as for CMake.
+build-mutate/results.json has the result of each fault. A second run skips a fault if its file, its text and its tests (with
+tests/support/) have not changed; --again runs all. LIBTORCH names LibTorch's folder, as for CMake.
 """
 import hashlib
 import json
@@ -19,6 +19,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -257,6 +258,14 @@ def try_fault(fault):
         file.write_text(original)
 
 
+def key_of(fault, root):
+    """Returns the key of a fault's result: it changes with the fault, its file, and the tests that must notice it."""
+    folders = (root / "tests" / fault.folder, root / "tests" / "support")
+    files = [path_of(fault, root)] + sorted(file for folder in folders for file in folder.rglob("*") if file.is_file())
+    text = b"\0".join(str(file.relative_to(root)).encode() + b"\0" + file.read_bytes() for file in files)
+    return f"{fault.identity()} {hashlib.sha256(text).hexdigest()[:16]}"
+
+
 def read_results():
     return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
 
@@ -274,7 +283,7 @@ def run(faults, again):
     results = read_results()
     outcome, sound = {}, set()
     for fault in faults:
-        key = f"{fault.identity()} {hashlib.sha256(path_of(fault, COPY).read_bytes()).hexdigest()[:16]}"
+        key = key_of(fault, COPY)
         if key in results and not again:
             outcome[fault] = results[key]
             print(f"{outcome[fault]:12} src/{fault.file}: {fault.what} (an earlier run)", flush=True)
@@ -313,6 +322,15 @@ def self_test():
     assert problems([Fault("sync/none.cpp", "x", "a", "b")], ROOT) != []
     assert problems([Fault("sync/window.cpp", "x", "a", "b")], ROOT) != []
     assert any("12" in one for one in problems([Fault("sync/window.cpp", str(i), "a", "b") for i in range(13)], ROOT))
+    keys = set()
+    with tempfile.TemporaryDirectory() as scratch:
+        for file, text in (("src/sync/a.cpp", "a"), ("tests/sync/a_test.cpp", "a"), ("tests/support/a.h", "a"),
+                           ("tests/sync/a_test.cpp", "b")):
+            path = Path(scratch, file)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            keys.add(key_of(Fault("sync/a.cpp", "x", "a", "b"), Path(scratch)))
+    assert len(keys) == 4, keys
     wrong = problems(FAULTS, ROOT)
     if wrong:
         sys.exit("\n".join(wrong))
