@@ -68,7 +68,7 @@ measure_test() {
 # A changed time stamp would not defeat a compiler cache, so the header gets one more declaration.
 measure_change() {
   local header
-  header=$(git ls-files | grep -m1 -x 'include/.*sync/reducer\.h')
+  header=$(git ls-files 'include/*/sync/reducer.h')
   printf '\nnamespace tutti {\nclass DeclaredByFirstLight;\n}  // namespace tutti\n' >>"$header"
   run ./dev test -R sync
   git checkout --quiet -- "$header"
@@ -183,7 +183,7 @@ whole_torch() {
 
 table() {
   local model memory
-  model=$(sed -n 's/^model name[[:space:]]*: //p' /proc/cpuinfo | head -n1)
+  model=$(sed -n '/^model name/{s/.*: //p;q}' /proc/cpuinfo)
   memory=$(awk '/^MemTotal/ { printf "%.0f", $2 / 1048576 }' /proc/meminfo)
   echo "Commit $(git rev-parse --short HEAD), $(nproc) cores of ${model:-an unnamed processor}, $memory GiB of memory," \
     "$(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' /etc/os-release), nothing cached, downloads included:"
