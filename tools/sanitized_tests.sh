@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 preset=$1
 shift
-core='Collectives/OnThreads.*:ThreadFailures.*:Work.*:Shared*.*:SequenceCounter.*:EncodedSum.*:Hierarchical.*:SideStream.*:Worker.*-*Process*:SharedMemory.*:*IsRefused*'
+core='Collectives/OnThreads.*:ThreadFailures.*:Work.*:Shared*.*:SequenceCounter.*:EncodedSum.*:Hierarchical.*:Worker.*-*Process*:SharedMemory.*:*IsRefused*'
 export ASAN_OPTIONS=detect_stack_use_after_return=1
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 export TSAN_OPTIONS=ignore_noninstrumented_modules=1:second_deadlock_stack=1:suppressions=$PWD/tools/tsan.supp
