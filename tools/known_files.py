@@ -16,6 +16,7 @@ import importlib.util
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -43,8 +44,11 @@ def tracked(*patterns):
 
 def include_folders(build):
     """Returns the folders in which the compiler searches headers: those of its commands, and its own."""
-    commands = " ".join(entry["command"] for entry in json.loads((build / "compile_commands.json").read_text()))
-    folders = dict.fromkeys(re.findall(r"-(?:I|isystem )(\S+)", commands))
+    folders = {}
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        words = shlex.split(entry["command"])
+        folders |= dict.fromkeys(word[2:] for word in words if word.startswith("-I"))
+        folders |= dict.fromkeys(folder for option, folder in zip(words, words[1:]) if option == "-isystem")
     said = subprocess.run(["c++", "-x", "c++", "-E", "-v", os.devnull], capture_output=True, text=True, check=True).stderr
     folders |= dict.fromkeys(re.findall(r"^ (/\S+)$", said, re.MULTILINE))
     return [Path(folder) for folder in folders]
@@ -69,9 +73,14 @@ def asked_for(build):
                 yield folder / name, f"tools/packages.sh asks for <{name}>"
 
 
+def ninja_paths(text):
+    """Returns the paths of a list in build.ninja. A blank in a path is written as "$ "."""
+    return [re.sub(r"\$(.)", r"\1", path) for path in re.findall(r"(?:\$.|[^\s$])+", text)]
+
+
 def read_by_cmake(build):
     rule = re.search(r"^build build\.ninja: RERUN_CMAKE [^|]*\|(.*)$", (build / "build.ninja").read_text(), re.MULTILINE)
-    for file in rule.group(1).split() if rule else []:
+    for file in ninja_paths(rule.group(1)) if rule else []:
         yield build / file, "CMake reads it"
 
 
@@ -82,7 +91,7 @@ def linked(build):
         if line.startswith("build "):
             target = line.split()[1].rstrip(":")
         elif line.startswith("  LINK_LIBRARIES ="):
-            for word in line.split():
+            for word in shlex.split(line):
                 if word.startswith("/") or re.match(r"-l\w", word):
                     found.setdefault(word, target)
     for word, target in found.items():
@@ -129,7 +138,7 @@ def loaded(build):
     for line in subprocess.run(["ldd", *programs], capture_output=True, text=True).stdout.splitlines():
         if not line.startswith("\t"):
             program = Path(line.rstrip(":"))
-        elif match := re.search(r"=> (/\S+)", line):
+        elif match := re.search(r"=> (/.+) \(0x", line):
             yield Path(match.group(1)), f"{program.relative_to(build)} loads it"
 
 
@@ -208,6 +217,7 @@ def list_errors(readers, setup):
 
 def self_test(readers, packages, setup):
     """Removes each package from the list in turn and expects an error for one of its files."""
+    assert ninja_paths(" /a/b$ c/d CMakeCache.txt | e$:f") == ["/a/b c/d", "CMakeCache.txt", "|", "e:f"]
     wanted = set(SELF_TEST)
     for package in setup:
         without = [name for name in setup if name != package]
