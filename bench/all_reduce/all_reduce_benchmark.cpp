@@ -27,7 +27,8 @@ AllReduceOptions parse_all_reduce_options(const Invocation& invocation) {
   parser.add_option("--backends", options.backends, "Backends of tutti; auto: the default one")->delimiter(',');
   parser.add_count("--repeats", options.repeats, "Repeats of each measurement");
   parser.add_count("--milliseconds", options.milliseconds, "Least duration of a repeat");
-  parser.add_flag("!--no-mpi", options.mpi, "Do not measure MPI");
+  parser.add_flag_callback(
+      "--no-mpi", [&options] { options.mpi = false; }, "Do not measure MPI");
   parser.parse_words(invocation);
   for (const auto size : options.sizes) {
     if (size % size_unit != 0) throw UsageError("--sizes " + std::to_string(size) + " is not a multiple of 8 bytes");

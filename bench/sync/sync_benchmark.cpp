@@ -19,8 +19,9 @@ SyncOptions parse_sync_options(const Invocation& invocation) {
   parser.refuse_for_ranks(
       {parser.add_option("--python", options.python, "A Python with PyTorch and Accelerate; adds rows for both")});
   add_work_options(parser, options);
-  parser.add_flag("!--no-peers", options.peers,
-                  "Measure only tutti and the loop without communication; c10d::Reducer computes the reference result");
+  parser.add_flag_callback(
+      "--no-peers", [&options] { options.peers = false; },
+      "Measure only tutti and the loop without communication; c10d::Reducer computes the reference result");
   parser
       .add_option("--systems", options.selection.systems,
                   "Measure only these and the loop without communication, such as \"tutti;c10d::Reducer, fp16 hook\"")

@@ -22,7 +22,7 @@
 namespace {
 
 constexpr std::int64_t samples = 96;
-constexpr std::int64_t batch_size = 24;  // of a step, on any number of ranks
+constexpr std::int64_t batch_size = 24;  // of a step, on any number of ranks that divides 24
 
 using Batch = torch::data::Example<>;
 
@@ -98,6 +98,11 @@ int main() {
   try {
     at::set_num_threads(1);
     const auto communicator = tutti::Communicator::connect(tutti::read_environment());
+    if (batch_size % communicator.size() != 0) {
+      throw tutti::UsageError("a step has " + std::to_string(batch_size) + " samples, which " +
+                              std::to_string(communicator.size()) +
+                              " ranks cannot share equally: use a number of ranks that divides it");
+    }
     const auto expected = one_process();
     const auto report = [&](const std::string& name, const std::vector<at::Tensor>& parameters) {
       if (communicator.rank() != 0) return;

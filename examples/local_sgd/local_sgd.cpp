@@ -55,6 +55,7 @@ void train(const Options& options) {
   auto [model, optimizer, scheduler] = accelerator.prepare(
       net, torch::optim::AdamW(net->parameters(), 3e-3), tutti::cosine_with_warmup(options.steps / 20, options.steps));
   double loss_sum = 0;
+  int losses = 0;
   std::int64_t steps = 0;
   tutti::LocalSGD local_sgd(accelerator, model, local_sgd_options(options));
   if (options.resume) {
@@ -71,10 +72,12 @@ void train(const Options& options) {
       local_sgd.step();
 
       loss_sum += loss.item<double>();
+      ++losses;
       if (!accelerator.sync_gradients()) continue;
       if (++steps % 50 == 0) {
-        accelerator.print("step " + std::to_string(steps) + "  loss " + std::to_string(loss_sum / 100));
+        accelerator.print("step " + std::to_string(steps) + "  loss " + std::to_string(loss_sum / losses));
         loss_sum = 0;
+        losses = 0;
       }
       if (options.save_every > 0 && steps % options.save_every == 0) accelerator.save_state();
       if (steps == options.steps) break;

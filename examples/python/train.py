@@ -26,7 +26,8 @@ for epoch in range(3):
     for index, (points, targets) in enumerate(loader):
         loss = torch.nn.functional.mse_loss(model(points), targets)
         (loss / 4).backward()
-        if (index + 1) % 4 == 0:  # the last of 4 passes synchronizes gradients
+        # The last of 4 passes synchronizes gradients. The last step of an epoch may have fewer passes.
+        if (index + 1) % 4 == 0 or index + 1 == len(loader):
             optimizer.step()
             optimizer.zero_grad()
     mean = loss.detach()

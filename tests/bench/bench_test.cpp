@@ -46,6 +46,15 @@ std::set<std::string> values_of(const json& rows, const std::string& key) {
   return values;
 }
 
+TEST(BenchHelp, ShowsOptionsAsTheyAreWritten) {
+  for (const std::string table : {"sync", "all-reduce"}) {
+    const auto finished = run_tutti({"bench", table, "--help"});
+    EXPECT_EQ(finished.exit_code, 0) << finished.err;
+    EXPECT_TRUE(contains(finished.out, "--no-")) << finished.out;
+    EXPECT_FALSE(contains(finished.out, "{false}")) << finished.out;
+  }
+}
+
 TEST(BenchStep, ComparesTheLoopAndItsParts) {
   auto words = tiny_model;
   words.insert(words.begin(), {"step", "--batches", "4", "--steps", "2", "--calls", "2"});

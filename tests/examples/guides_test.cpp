@@ -72,6 +72,12 @@ TEST(Guides, GradientAccumulationHasTheCountsOfThePage) {
   }
 }
 
+TEST(Guides, SameResultRefusesRanksThatCannotShareAStep) {
+  const auto finished = run(program("guide_same_result", 5) + " 2>&1");
+  EXPECT_EQ(finished.exit_code, 1) << finished.output;
+  EXPECT_TRUE(contains(finished.output, "24 samples, which 5 ranks cannot share equally")) << finished.output;
+}
+
 TEST(Guides, SameResultHoldsOnAnyNumberOfRanks) {
   for (const int ranks : {1, 2, 3}) {
     const auto finished = run(program("guide_same_result", ranks));
