@@ -7,7 +7,7 @@
 
 Checked are: for each heading ### `Struct` the members of that struct in include/tutti, their order and their defaults; that every
 public struct of options has a heading; every environment variable that src/ and cmd/ read or set; every option of `tutti
-launch`; every option of CMake.
+launch`; every option of CMake. Also that the page names no option of these, and no variable TUTTI_*, that is no more.
 """
 import re
 import sys
@@ -104,6 +104,17 @@ def launch_options():
     return {name for group in groups if group not in hidden for name in group.split(",")} | set(spellings)
 
 
+def stale(page):
+    """Yields the variables and options that a page names and that no source has."""
+    scripts = "".join(file.read_text() for file in [ROOT / "dev", *(ROOT / "tools").glob("*.sh")])
+    known = variables() | cmake_options() | set(re.findall(r"\bTUTTI_[A-Z_]+", scripts))
+    part = re.search(r"^## `tutti launch`\n.*?(?=^## |\Z)", page, re.M | re.S)
+    yield from sorted(set(re.findall(r"\bTUTTI_[A-Z_]+", page)) - known)
+    yield from sorted({f"-D{name}" for name in set(re.findall(r"-D(TUTTI_\w+)", page)) - cmake_options()})
+    rows = "".join(re.findall(r"^\|.*\n", part[0], re.M)) if part else ""
+    yield from sorted(set(re.findall(r"(?<![\w-])--[a-z][\w-]*", rows)) - launch_options())
+
+
 def check():
     page, wrong, known = PAGE.read_text(), [], structs()
     tables = page_tables(page)
@@ -128,6 +139,7 @@ def check():
               if f"`-D{name}" not in page]
     wrong += [f"docs/options.md does not name the option {name}" for name in sorted(launch_options())
               if not re.search(rf"`[^`]*{re.escape(name)}\b", page)]
+    wrong += [f"there is no {name}, which docs/options.md names" for name in stale(page)]
     return wrong
 
 
@@ -135,6 +147,8 @@ def self_test():
     body = "  /// How many.\n  int steps = 1;\n  std::optional<at::Device> device{};\n  bool fast = true;  ///< or not\n  bool operator==(const A&) const = default;\n"
     assert members(body) == [("steps", "1", "How many."), ("device", "", ""), ("fast", "true", "or not")], members(body)
     assert page_tables("### `A`\n| `x` | `1` | y |\n| `z` |  | y |\n") == {"A": [("x", "1"), ("z", "")]}
+    text = "`TUTTI_GONE` `TUTTI_BACKEND` `-DTUTTI_CUDA` `-DTUTTI_BACKEND`\n## `tutti launch`\n| `--gone` `--nnodes` |\n`--report`\n## CMake\n`--other`\n"
+    assert list(stale(text)) == ["TUTTI_GONE", "-DTUTTI_BACKEND", "--gone"], list(stale(text))
     assert "--nnodes" in launch_options() and "--machine-rank" in launch_options() and "--announce-port" not in launch_options()
     assert {"TUTTI_CUDA", "TUTTI_PYTHON_EXECUTABLE", "TUTTI_BUILD_FUZZERS", "TUTTI_GLOO_HEADERS"} <= cmake_options()
     assert "TUTTI_BACKEND" in variables() and "OMPI_MCA_ess_base_jobid" in variables() and "BF16" not in variables()
