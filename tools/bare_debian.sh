@@ -3,8 +3,8 @@
 # last commit into it, runs ./dev there and removes the folder. Needs root and debootstrap.
 #   tools/bare_debian.sh [--working-tree] VERB [arguments of ./dev]
 #   tools/bare_debian.sh [--working-tree] --run COMMAND [arguments]     another command, run in the clone
-# --working-tree copies the current files instead. Uses DEBIAN_MIRROR, pip's variables (PIP_*) and this machine's
-# certificate authorities. Sets CLONED_AT to the time of the clone (seconds since 1970).
+# --working-tree copies the current files instead. Uses DEBIAN_MIRROR, pip's variables (PIP_*), those of proxies and this
+# machine's certificate authorities. Sets CLONED_AT to the time of the clone (seconds since 1970).
 set -euo pipefail
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -35,7 +35,7 @@ inside() {
   mount -t proc proc "$tree/proc"
   mount --rbind /dev "$tree/dev"
   mount --rbind /sys "$tree/sys"
-  mapfile -t settings < <(env | grep -E '^(PIP_|TORCH_VERSION=|CMAKE_BUILD_PARALLEL_LEVEL=)' || true)
+  mapfile -t settings < <(env | grep -E '^(PIP_|TORCH_VERSION=|CMAKE_BUILD_PARALLEL_LEVEL=|[A-Za-z]+_(proxy|PROXY)=)' || true)
   # shellcheck disable=SC2016  # expands inside
   time chroot "$tree" /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 \
     CLONED_AT="$cloned_at" "${settings[@]}" bash -c 'cd /tutti && exec "$@"' bash "${program[@]}" "$@" </dev/null
