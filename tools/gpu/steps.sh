@@ -70,14 +70,14 @@ find_torch() {
 
 describe_machine() {
   echo "Commit $(sed -n 's/^commit=//p' "$here/packed"), PyTorch $packed_for, $(nproc --all) cores," \
-    "device $device$([[ $device != cuda ]] || nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | sed 's/^/: /')."
+    "device $device$([[ $device != cuda ]] || timeout 30 nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | sed 's/^/: /')."
   echo
 }
 
 describe_device() {
   [[ $device = cuda ]] || { echo 'the simulated device'; return; }
-  nvidia-smi
-  LD_LIBRARY_PATH=$original_libraries "$python" -c 'import torch; print("device:", torch.cuda.get_device_name(), torch.__version__, "NCCL", torch.cuda.nccl.version())'
+  timeout 30 nvidia-smi
+  LD_LIBRARY_PATH=$original_libraries timeout 60 "$python" -c 'import torch; print("device:", torch.cuda.get_device_name(), torch.__version__, "NCCL", torch.cuda.nccl.version())'
 }
 
 # Two processes on one device. NCCL refuses that unless it is told otherwise; the notes say which way worked.
@@ -117,7 +117,7 @@ tests() {
 row() {
   local name=$1 limit=$2 output=$out/output start=$SECONDS status left=$((budget - SECONDS))
   shift 2
-  if ((left < 5)); then add_row "$name" skipped 0 'no time left'; return; fi
+  if ((left < 5)); then result=skipped && add_row "$name" skipped 0 'no time left'; return; fi
   ((limit < left)) || limit=$left
   if [[ $(type -t "$1") = function ]]; then
     "$@" >"$output" 2>&1
@@ -132,7 +132,7 @@ row() {
   rm -f "$output"
 }
 
-# judge STATUS OUTPUT: prints the result. GoogleTest succeeds if it runs no test, which is no success here.
+# judge STATUS OUTPUT: prints the result. GoogleTest succeeds if a filter matches no test, which is a failure here.
 judge() {
   local kind=failed
   ((SECONDS < budget)) || kind='timed out'
@@ -143,6 +143,7 @@ judge() {
   esac
   if [[ $kind = passed ]] && grep -q '^\[==========\]' "$2"; then
     grep -q '^\[       OK \]' "$2" || kind=skipped
+    grep -q '^\[ RUN      \]' "$2" || kind=failed
   fi
   echo "$kind"
 }
