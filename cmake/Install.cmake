@@ -9,6 +9,7 @@ set(tutti_libtorch_commands tutti_env tutti_plan)
 # The components that find_package(tutti COMPONENTS ...) knows; tuttiConfig.cmake reads the ones of this build.
 set(tutti_components "")
 set(tutti_header_options "")
+set(tutti_mpi_rpath "")
 if(TUTTI_EXPORTED)
   list(APPEND tutti_libraries tutti_exported)
   list(APPEND tutti_commands tutti_export_check)
@@ -23,14 +24,15 @@ install(TARGETS ${tutti_libraries} EXPORT tuttiTargets ARCHIVE DESTINATION ${CMA
 if(TARGET tutti_mpi)
   install(TARGETS tutti_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   list(APPEND tutti_installed tutti_mpi)
+  # The folders in which programs find the MPI module: consumers' programs, and the commands that use LibTorch. Not without
+  # the module, because another LibTorch may be there.
+  target_link_options(tutti INTERFACE $<INSTALL_INTERFACE:LINKER:-rpath,$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>)
+  set(tutti_mpi_rpath "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};")
 endif()
+set_target_properties(${tutti_libtorch_commands} PROPERTIES INSTALL_RPATH "${tutti_mpi_rpath}${LIBTORCH}/lib")
 install(EXPORT tuttiTargets NAMESPACE tutti:: DESTINATION ${tutti_package_folder})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/tutti DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} ${tutti_header_options})
 install(TARGETS ${tutti_commands} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-
-# The folders in which programs find the MPI module: consumers' programs, and the commands that use LibTorch.
-target_link_options(tutti INTERFACE $<INSTALL_INTERFACE:LINKER:-rpath,$<INSTALL_PREFIX>/${CMAKE_INSTALL_LIBDIR}>)
-set_target_properties(${tutti_libtorch_commands} PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR};${LIBTORCH}/lib")
 
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/tuttiConfig.cmake.in ${PROJECT_BINARY_DIR}/tuttiConfig.cmake
   INSTALL_DESTINATION ${tutti_package_folder})

@@ -10,6 +10,12 @@ must_run(${CMAKE_COMMAND} --build ${SCRATCH}/build --target consumer)
 must_run(${PREFIX}/bin/tutti launch -n 2 -- ${SCRATCH}/build/consumer)
 must_say("consumer: 2 ranks, loss [0-9]")
 
+# A program searches tutti's folder for libraries only if the MPI module is there.
+file(STRINGS ${PREFIX}/lib/cmake/tutti/tuttiTargets.cmake rpath REGEX "-rpath,[^ ]*/lib")
+if(rpath AND NOT EXISTS ${PREFIX}/lib/libtutti_mpi.so)
+  message(FATAL_ERROR "a program searches a folder without tutti's libraries first: ${rpath}")
+endif()
+
 # The component exported, and a component that does not exist.
 if(COMPONENTS)
   must_run(${CMAKE_COMMAND} --build ${SCRATCH}/build --target consumer_exported)
