@@ -10,6 +10,11 @@ file(REMOVE_RECURSE ${SCRATCH})
 must_fail("There is no LibTorch in '[^ ]*/nowhere'. Set LIBTORCH"
   ${parent} -B ${SCRATCH}/without -DLIBTORCH=${SCRATCH}/nowhere)
 must_run(${parent} -B ${SCRATCH}/build -DLIBTORCH=${LIBTORCH})
+# The other project's packages stay its own, also where it installs tutti.
+must_run(${parent} -B ${SCRATCH}/installed -DLIBTORCH=${LIBTORCH} -DTUTTI_INSTALL=ON)
+if(EXISTS ${SCRATCH}/installed/CPackConfig.cmake)
+  message(FATAL_ERROR "tutti wrote the other project's CPackConfig.cmake")
+endif()
 set(build ${CMAKE_COMMAND} --build ${SCRATCH}/build)
 set(commands ${SCRATCH}/build/_deps/tutti-build/bin)
 if(FULL)
