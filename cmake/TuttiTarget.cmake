@@ -1,8 +1,13 @@
 # The flags that every target of the project shares.
 add_library(tutti_flags INTERFACE)
 target_compile_options(tutti_flags INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor)
-# Another project's compiler may have more warnings than ours.
-if(PROJECT_IS_TOP_LEVEL)
+# By default only in tutti itself and with the compiler of CI, because newer ones may have more warnings.
+set(tutti_werror OFF)
+if(PROJECT_IS_TOP_LEVEL AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+  set(tutti_werror ON)
+endif()
+option(TUTTI_WERROR "A compiler's warning ends the build" ${tutti_werror})
+if(TUTTI_WERROR)
   target_compile_options(tutti_flags INTERFACE -Werror)
 endif()
 if(TUTTI_SANITIZE)
