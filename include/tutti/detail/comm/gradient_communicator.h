@@ -47,8 +47,8 @@ class GradientCommunicator {
   at::Tensor allocate(std::int64_t bytes, at::Device device = at::kCPU) const;
   /// Starts the sum of `flat` over all ranks. `flat` must be contiguous, with the same size and dtype on all ranks. On
   /// a device it must come from allocate(); in CPU memory that is the fastest. A `codec` (equal on all ranks) encodes
-  /// fp32 values between nodes; other dtypes, and sums by a c10d backend, are sent unencoded. See PendingAllReduce for
-  /// completion.
+  /// fp32 values between nodes; other dtypes, and sums by a c10d backend on nodes with different numbers of ranks, are
+  /// sent unencoded. See PendingAllReduce for completion.
   std::unique_ptr<PendingAllReduce> start_all_reduce(at::Tensor flat,
                                                      const std::shared_ptr<const WireCodec>& codec = nullptr) const;
   /// Starts the sum of `flat` as above, and queues its reduction.
