@@ -63,6 +63,12 @@ void AccumulationWindowState::begin_pass(const std::optional<std::string>& carri
   if (is_over()) gradients_ = GradientState::none;
 }
 
+void AccumulationWindowState::join_pass() {
+  window_.join_pass();
+  // The part that the pass has reached has counted it, perhaps before this part's window began.
+  if (passes_in_scope() > 0 && window_.weighting() != Weighting::plain) add_scope_weight();
+}
+
 void AccumulationWindowState::end_joined_pass() {
   window_.add_joined_pending();
   if (scope_ && scope_->syncs) sync_due_ = true;  // as in end_pass()

@@ -70,8 +70,8 @@ class AccumulationWindowState {
   /// Throws UsageError if passes inside and outside of scopes would mix, or if a mean over old and new gradients is
   /// undefined.
   void begin_pass(const std::optional<std::string>& carried_over);
-  /// A backward pass has reached other parts of the model only.
-  void join_pass() { window_.join_pass(); }
+  /// A backward pass has reached other parts of the model only. In a scope it counts the scope's weight.
+  void join_pass();
   /// Such a pass does not synchronize.
   void end_joined_pass();
   /// Whether a synchronization of a pass that has reached other parts of the model only, on all ranks, may be left out:

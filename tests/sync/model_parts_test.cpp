@@ -198,6 +198,34 @@ TEST(ModelParts, AnOverflowEndsWithItsGradients) {
       soon);
 }
 
+// All ranks skip the first step and clear the second part without the optimizer. Rank 1 does not reach the part then.
+TEST(ModelParts, APassOverOtherPartsCountsItsWeightInTheWindowAfterAClearing) {
+  for (const bool of_accelerator : {true, false}) {
+    run_thread_ranks(
+        2,
+        [of_accelerator](const Communicator& communicator) {
+          Parts parts(communicator);
+          const auto run_scope = [&](std::optional<double> of_second) {
+            const AccumulateScope scope({{.reducer = parts.first.reducer, .step = {.syncs = true}},
+                                         {.reducer = parts.second.reducer, .step = {.syncs = true}}});
+            parts.pass(2, of_second);
+            for (ToyModel* part : {&parts.first, &parts.second}) {
+              if (of_accelerator) part->reducer->add_scope_weight();
+            }
+          };
+          run_scope(4);
+          for (ToyModel* part : {&parts.first, &parts.second}) part->inner->zero_grad();
+          run_scope(communicator.rank() == 0 ? std::optional(4.0) : std::nullopt);
+          ToyModel::expect_gradient(parts.first.a, 2);
+          ToyModel::expect_gradient(parts.second.a, 2);
+          parts.finish();
+          run_scope(4);
+          ToyModel::expect_gradient(parts.second.a, 4);
+        },
+        soon);
+  }
+}
+
 // Rank 0 uses both parts, rank 1 the first one only. No step follows.
 TEST(ModelParts, ClearingAfterTheLastScopesPassClearsThePartOnAllRanks) {
   run_thread_ranks(
