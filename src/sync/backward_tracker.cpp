@@ -286,7 +286,10 @@ void BackwardTracker::on_other_part_failed(int task, std::pair<bool, bool> key) 
 std::pair<bool, bool> BackwardTracker::on_task_error(int task) noexcept {
   const std::lock_guard lock(mutex_);
   const bool is_of_pass = tasks_.erase(task) > 0 || ended_task_ == task;
-  if (is_of_pass && is_open()) fail();
+  if (is_of_pass && is_open()) {
+    ended_task_ = task;
+    fail();
+  }
   return events_.join_key();
 }
 

@@ -75,7 +75,8 @@ bool Reducer::Impl::count_joined_pass() {
 }
 
 void Reducer::Impl::on_other_part_failed() noexcept {
-  if (!is(GradientState::aborted) && !is(GradientState::invalid)) on_pass_failed(count_joined_pass());
+  // An earlier pass may have aborted the window without a notification of the other ranks.
+  if (!is(GradientState::invalid) && !driver_.is_aborted()) on_pass_failed(count_joined_pass());
 }
 
 void Reducer::Impl::on_concurrent_pass() {

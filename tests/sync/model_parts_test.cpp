@@ -347,6 +347,31 @@ TEST(ModelParts, APartThatRefusesAPassIsAnErrorOnAllRanks) {
   }
 }
 
+// The first exception ends a pass that does not synchronize. Neither pass of rank 0 reaches the second part.
+TEST(ModelParts, ASecondExceptionInAWindowInvalidatesThePartsThatItHasNotReached) {
+  run_thread_ranks(
+      2,
+      [](const Communicator& communicator) {
+        Parts parts(communicator, with_policy(SyncPolicy::every_pass));
+        const bool explodes = communicator.rank() == 0;
+        const auto fail = [&] { EXPECT_THROW(parts.pass(2, 4, true), std::runtime_error); };
+        {
+          const NoSyncScope quiet({parts.first.reducer, parts.second.reducer});
+          explodes ? fail() : parts.pass(2, 4);
+        }
+        if (explodes) {
+          fail();
+        } else {
+          EXPECT_THROW(parts.pass(2, 4), PeerError);
+        }
+        for (ToyModel* part : {&parts.first, &parts.second}) part->optimizer.zero_grad();
+        parts.pass(2, 4);
+        ToyModel::expect_gradient(parts.first.a, 2);
+        ToyModel::expect_gradient(parts.second.a, 4);
+      },
+      soon);
+}
+
 TEST(ModelParts, AnExceptionInAPassInvalidatesThePartsThatItHasNotReached) {
   for (const bool of_accelerator : {true, false}) {
     run_thread_ranks(
