@@ -89,6 +89,25 @@ TEST(CallsBetweenScopes, AScopeCanBeSavedAfterAPassOverAnotherModel) {
   }
 }
 
+// The mean lacks the weight of the pass over the other model.
+TEST(CallsBetweenScopes, AScopeWithoutTheSyncOfItsWeightCannotBeSaved) {
+  run_thread_ranks(2, [](const Communicator& communicator) {
+    ToyModel one(communicator), other(communicator);
+    for (const bool is_first : {true, false}) {
+      const AccumulateScope scope(
+          {{.reducer = one.reducer, .step = {.syncs = true}}, {.reducer = other.reducer, .step = {.syncs = true}}});
+      if (is_first) {
+        one.pass({.a = 6});
+        continue;
+      }
+      one.reducer->synchronize();
+      (other.a.sum() * 4).backward();
+      EXPECT_THROW((void)one.reducer->state_dict(), UsageError);
+    }
+    ToyModel::expect_gradient(one.a, 3);
+  });
+}
+
 TEST(CallsBetweenScopes, ClearingBetweenTheScopesOfAWindowWarnsOnce) {
   run_thread_ranks(1, [](const Communicator& communicator) {
     ToyModel toy(communicator);
