@@ -150,8 +150,9 @@ void Reducer::Impl::prepare_step() {
     if (window_state_.sync_due_at_step() && communicator_.size() > 1) driver_.refuse(error.what());
     throw;
   }
-  // The program has cleared the gradients of the last step, and no rank has used these parameters since.
-  if (window_state_.is_over() && driver_.overflowed() && store_.all_zero()) driver_.set_overflowed(false);
+  // The program has cleared the gradients, and no rank has used these parameters since.
+  if ((window_state_.is_over() || is(GradientState::none)) && driver_.overflowed() && store_.all_zero())
+    driver_.set_overflowed(false);
   if (!window_state_.sync_due_at_step()) return;
   if (!window_state_.scope()) {
     if (const auto expected = decision_.on_early_step()) {

@@ -194,6 +194,12 @@ TEST(ModelParts, AnOverflowEndsWithItsGradients) {
         parts.pass(2, std::nullopt);
         parts.second.reducer->prepare_step();
         EXPECT_FALSE(parts.second.reducer->overflowed());
+        // No step has taken the gradients.
+        parts.pass(2, std::numeric_limits<double>::infinity());
+        parts.second.inner->zero_grad();
+        parts.pass(2, std::nullopt);
+        parts.second.reducer->prepare_step();
+        EXPECT_FALSE(parts.second.reducer->overflowed());
       },
       soon);
 }
