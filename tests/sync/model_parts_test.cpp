@@ -72,12 +72,10 @@ TEST(ModelParts, AGradientThatTheProgramHoldsKeepsItsValuesWhereAPassDoesNotReac
       2,
       [](const Communicator& communicator) {
         Parts parts(communicator);
-        parts.pass(4, 1);
+        parts.pass(4, std::nullopt);
         const at::Tensor held = parts.first.a.grad();
         parts.first.optimizer.step();
         parts.first.inner->zero_grad();  // not the prepared optimizer
-        parts.second.optimizer.step();
-        parts.second.optimizer.zero_grad();
         const auto scope = parts.accumulate(0.5, true);
         communicator.rank() == 0 ? parts.pass(std::nullopt, 1) : parts.pass(6, std::nullopt);
         ToyModel::expect_gradient(parts.first.a, 6);
@@ -212,8 +210,7 @@ TEST(ModelParts, APassOverOtherPartsCountsItsWeightInTheWindowAfterAClearing) {
         [of_accelerator](const Communicator& communicator) {
           Parts parts(communicator);
           const auto run_scope = [&](std::optional<double> of_second) {
-            const AccumulateScope scope({{.reducer = parts.first.reducer, .step = {.syncs = true}},
-                                         {.reducer = parts.second.reducer, .step = {.syncs = true}}});
+            const auto scope = parts.accumulate(1, true);
             parts.pass(2, of_second);
             for (ToyModel* part : {&parts.first, &parts.second}) {
               if (of_accelerator) part->reducer->add_scope_weight();
@@ -239,8 +236,7 @@ TEST(ModelParts, ClearingAfterTheLastScopesPassClearsThePartOnAllRanks) {
       [](const Communicator& communicator) {
         Parts parts(communicator);
         for (int window = 0; window < 3; ++window) {
-          const AccumulateScope scope({{.reducer = parts.first.reducer, .step = {.syncs = true}},
-                                       {.reducer = parts.second.reducer, .step = {.syncs = true}}});
+          const auto scope = parts.accumulate(1, true);
           parts.pass(2, communicator.rank() == 0 ? std::optional(4.0) : std::nullopt);
           ToyModel::expect_gradient(parts.second.a, 2);
           parts.first.optimizer.zero_grad();
@@ -298,8 +294,7 @@ TEST(ModelParts, APlainPassOverOtherPartsLeavesAWindowOfScopesAlone) {
       [](const Communicator& communicator) {
         Parts parts(communicator, with_policy(SyncPolicy::every_pass));
         {
-          const AccumulateScope scope({{.reducer = parts.first.reducer, .step = {.weight = 3, .syncs = false}},
-                                       {.reducer = parts.second.reducer, .step = {.weight = 3, .syncs = false}}});
+          const auto scope = parts.accumulate(3, false);
           communicator.rank() == 0 ? parts.pass(std::nullopt, 8) : parts.pass(2, std::nullopt);
         }
         parts.first.optimizer.zero_grad();
