@@ -142,7 +142,7 @@ std::optional<int> Attempts::run_one() {
   }
   err_.append(describe_end(result, failure, ranks, options_) + records);
   // The ranks of other nodes may still communicate.
-  while (coordinator && !failed && !result.stop_requested && !coordinator->has_finished() && !signals_.has_pending()) {
+  while (coordinator && !failed && !coordinator->has_finished() && !signals_.has_pending()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   if (failed) return failure.first->exit_status()->exit_code();

@@ -238,22 +238,25 @@ TEST_F(LaunchHosts, TheFirstHostServesRanksOfOthersAfterTheExitOfItsOwn) {
   const std::string secret = "a secret of the tests";
   const auto joined = (folder_.path() / "joined").string();
   const auto done = (folder_.path() / "done").string();
-  TuttiProcess process(launch_script("echo port $TUTTI_MASTER_PORT; if [ $RANK -lt 2 ]; then file=" + joined +
-                                     "; else file=" + done + "; fi; until [ -e $file ]; do sleep 0.01; done"),
-                       {.variables = {"TUTTI_JOB_SECRET=" + secret}});
-  const auto port = static_cast<std::uint16_t>(std::stoi(process.wait_for_line("[rank 2] port ")));
-  coordinator::test::Told told;
-  {
-    coordinator::Client rank(coordinator::test::client_options(port, 2, 4, coordinator::test::secret(secret)),
-                             told.events());
-    std::ofstream{joined};
-    EXPECT_TRUE(told.wait_until([&] { return told.failed.size() == 2; }));  // the exits of ranks 0 and 1
-    process.ends_within(std::chrono::milliseconds(500));
-    EXPECT_EQ(rank.num_keys(), 0);
+  const std::string script =
+      "trap 'exit 0' TERM; echo port $TUTTI_MASTER_PORT; if [ $RANK -lt 2 ]; then file=" + joined +
+      "; else file=" + done + "; fi; until [ -e $file ]; do sleep 0.01; done";
+  for (const bool is_stopped : {true, false}) {
+    TuttiProcess process(launch_script(script), {.variables = {"TUTTI_JOB_SECRET=" + secret}});
+    const auto port = static_cast<std::uint16_t>(std::stoi(process.wait_for_line("[rank 2] port ")));
+    coordinator::test::Told told;
+    {
+      coordinator::Client rank(coordinator::test::client_options(port, 2, 4, coordinator::test::secret(secret)),
+                               told.events());
+      is_stopped ? process.send(SIGTERM) : std::ofstream{joined}.close();
+      EXPECT_TRUE(told.wait_until([&] { return told.failed.size() == 2; }));  // the exits of ranks 0 and 1
+      process.ends_within(std::chrono::milliseconds(500));
+      EXPECT_EQ(rank.num_keys(), 0);
+    }
+    if (!is_stopped) std::ofstream{done};
+    const auto end = process.wait();
+    EXPECT_EQ(end.exit_code, 0) << end.out << end.err;
   }
-  std::ofstream{done};
-  const auto end = process.wait();
-  EXPECT_EQ(end.exit_code, 0) << end.out << end.err;
 }
 
 TEST_F(LaunchHosts, NamesTheHostThatFailedAndEndsTheOthers) {
