@@ -73,7 +73,9 @@ Membership::HelloResult Membership::hello(const Hello& hello, Time now) {
   auto& known = entry(member.rank);
   if (known.state == State::failed) return failed_before(member);
   if (known.state != State::absent && !is_same) {
-    const auto verdict = is_later_attempt(member) ? Verdict::not_yet : Verdict::refused;
+    // The process of a rank that is disconnected may have ended: the next one comes again until the coordinator knows.
+    const bool may_have_ended = known.state == State::disconnected || is_later_attempt(member);
+    const auto verdict = may_have_ended ? Verdict::not_yet : Verdict::refused;
     return {verdict, rank_text(member.rank) + " is in the job already: is this another job with the same " +
                          "address and port, or was a rank started twice?"};
   }

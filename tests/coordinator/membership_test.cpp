@@ -138,6 +138,7 @@ TEST(Membership, AResetIsAnExitUnlessTheClientComesBack) {
   EXPECT_FALSE(members.disconnected(2, Disconnect::reset, start));
   EXPECT_THAT(members.judge(start + Milliseconds(49), yes), IsEmpty());
   EXPECT_EQ(members.hello(hello(1, 1), start).verdict, Verdict::resumed);
+  EXPECT_EQ(members.hello(hello(2, 2, 4, "b"), start).verdict, Verdict::not_yet);  // the rank's next process
   const auto failed = members.judge(start + Milliseconds(50), yes);
   ASSERT_EQ(failed.size(), 1U);
   EXPECT_THAT(failed[0].ranks, ElementsAre(2));
@@ -309,7 +310,7 @@ struct Trial {
       case Event::hello_twin: {
         if (!model.has_come && !model.has_failed) return;
         ASSERT_EQ(members.hello(hello(0, 2, 2, "a"), time).verdict,
-                  model.has_left || model.has_failed ? Verdict::not_yet : Verdict::refused);
+                  model.has_left || model.has_failed || !model.is_connected ? Verdict::not_yet : Verdict::refused);
         return;
       }
       case Event::heard:
