@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <optional>
 #include <utility>
 
@@ -43,7 +44,13 @@ class Checked : public Pending {
  protected:
   template <typename Step>
   auto run(const Step& step) {
-    return run_or_abort(*queue_, operation_, step);
+    if (failure_ && !queue_->failed()) std::rethrow_exception(failure_);  // one rank: the queue goes on
+    try {
+      return run_or_abort(*queue_, operation_, step);
+    } catch (...) {
+      failure_ = std::current_exception();
+      throw;
+    }
   }
   void end() {
     finished_ = true;
@@ -54,6 +61,7 @@ class Checked : public Pending {
   Operation operation_;
   std::unique_ptr<Pending> pending_;
   bool finished_ = false;
+  std::exception_ptr failure_;
 };
 
 class CheckedAllReduce final : public Checked<PendingAllReduce> {
@@ -172,11 +180,11 @@ std::unique_ptr<PendingAllGatherV> OperationQueue::start_all_gather_v(std::vecto
   const auto second = next_operation("gradient gather", internal_call(), "gradient gather", block.size());
   lock.unlock();
   record_start(operation);
-  record_start(second);
   const std::uint64_t length = block.size();
   auto lengths = run_or_abort(*this, operation, [&] {
     return backend_->start_small_all_gather(operation, std::as_bytes(std::span(&length, 1)));
   });
+  record_start(second);
   return std::make_unique<CheckedAllGatherV>(
       shared_from_this(), second, std::make_unique<CheckedAllGather>(shared_from_this(), operation, std::move(lengths)),
       std::move(block));

@@ -148,6 +148,37 @@ TEST(OperationQueue, AnExceptionInAGroupOfOneRankLeavesItUsable) {
   communicator.barrier().wait();
 }
 
+/// The first step throws, so the second one must not run.
+class FailingSum final : public PendingAllReduce {
+ public:
+  void finish_reduce_scatter(double) override { throw std::bad_alloc(); }
+  void wait() override { ADD_FAILURE() << "the second step ran"; }
+  void block_current_stream() const override {}
+  std::int64_t bytes_sent() const override { return 0; }
+};
+
+class FailingSums final : public ForwardingBackend {
+ public:
+  explicit FailingSums(const std::shared_ptr<Backend>& inner) : ForwardingBackend(inner->traits(), inner) {}
+  std::unique_ptr<PendingAllReduce> start_all_reduce(const Operation&, const at::Tensor&,
+                                                     const std::shared_ptr<const WireCodec>&) override {
+    return std::make_unique<FailingSum>();
+  }
+  std::shared_ptr<Backend> split(const std::vector<int>&, const std::string&, std::chrono::milliseconds) override {
+    return nullptr;
+  }
+};
+
+TEST(OperationQueue, AnExceptionInAGradientSumOfOneRankAloneEndsTheSum) {
+  auto one = std::make_shared<P2pBackend>(std::move(make_thread_transports(1)[0]), make_topology({0}, 0), 15s);
+  const auto queue =
+      std::make_shared<OperationQueue>(std::make_shared<FailingSums>(std::move(one)), 10s, "test", Services{});
+  const auto sum = queue->start_all_reduce(at::ones({10}), nullptr);
+  EXPECT_THROW(sum->finish_reduce_scatter(1.0), std::bad_alloc);
+  EXPECT_THROW(sum->wait(), std::bad_alloc);
+  EXPECT_FALSE(queue->failed());
+}
+
 // A task of the queue's thread makes a call while another thread waits in allocate(), which is queued behind the task.
 TEST(OperationQueue, AllocateBehindATaskThatMakesACall) {
   const test::TemporaryFolder folder;

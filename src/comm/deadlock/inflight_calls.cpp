@@ -106,8 +106,10 @@ InflightCalls::Snapshot InflightCalls::take_snapshot() const {
   snapshot.waiting_on_queue = {waiting_on_queue_.begin(), waiting_on_queue_.end()};
   for (const InCall* const in_call : in_call_) {
     const auto call = flight::read_entry(in_call->entry_, ::getpid());
-    if (!call) snapshot.is_complete = false;
-    if (!call) continue;
+    if (!call) {
+      snapshot.is_complete = false;
+      continue;
+    }
     snapshot.in_call[in_call->thread_] = {
         .communicator = communicator_, .number = call->operation, .text = flight::describe_call(*call)};
   }
