@@ -57,10 +57,12 @@ void several_models(const tutti::Communicator& communicator) {
     d_optimizer.zero_grad();
     accelerator.backward(real_or_fake(d, batch.data, true) + real_or_fake(d, made.detach(), false));
     d_optimizer.step();
+    for (auto& parameter : d->parameters()) parameter.requires_grad_(false);
     g_optimizer.zero_grad();
     loss = real_or_fake(d, made, true);
     accelerator.backward(loss);
     g_optimizer.step();
+    for (auto& parameter : d->parameters()) parameter.requires_grad_(true);
   }
   say(accelerator, "several models, generator's loss", loss.item<double>());
 }

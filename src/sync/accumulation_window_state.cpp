@@ -132,7 +132,7 @@ void AccumulationWindowState::end_sync(Weighting weighting, bool empty, bool all
     window_.restart(false);
     if (std::exchange(weight_added_, false)) add_scope_weight();
   }
-  // The window of scopes without gradients goes on with their weights.
+  // Weights of earlier scopes stay. A weight of 0 may be the one that begin_sync() added for the other ranks.
   if (is_over() && empty && scope_ && window_.weight() == 0) window_.drop_weights();
   if (scope_ && in_pass) pass_seen_ = true;
   // The gradients belong to this window also on a rank that had no pass in it.

@@ -125,7 +125,7 @@ std::string warning_of_place(const auto& models, std::optional<at::Device> of_ba
          ", the device of the Accelerator. Call model->to(accelerator.device()) before the optimizer is created";
 }
 
-const Optimizer& optimizer_of_schedule(const std::optional<Optimizer>& previous) {
+Optimizer optimizer_of_schedule(const std::optional<Optimizer>& previous) {
   if (previous) return *previous;
   throw UsageError("prepare(): a schedule belongs to the optimizer before it, and there is none");
 }
@@ -257,7 +257,7 @@ Scheduler Accelerator::prepare_schedule(const std::optional<Optimizer>& optimize
   Scheduler scheduler(optimizer_of_schedule(optimizer), std::move(schedule),
                       {.rule = state_->plugin.schedule_rule, .num_processes = num_processes()});
   state_->schedulers.push_back(
-      {.object = std::make_shared<Scheduler>(scheduler), .optimizer = &Optimizer(*optimizer).inner()});
+      {.object = std::make_shared<Scheduler>(scheduler), .optimizer = &optimizer_of_schedule(optimizer).inner()});
   return scheduler;
 }
 
@@ -269,8 +269,8 @@ ReduceLROnPlateau Accelerator::prepare_plateau(const std::optional<Optimizer>& o
                                 group.all_reduce(sum, ReduceOp::sum, comm::internal_call("metric")).wait();
                                 return sum.item<double>() / group.size();
                               });
-  state_->schedulers.push_back(
-      {.object = std::make_shared<ReduceLROnPlateau>(scheduler), .optimizer = &Optimizer(*optimizer).inner()});
+  state_->schedulers.push_back({.object = std::make_shared<ReduceLROnPlateau>(scheduler),
+                                .optimizer = &optimizer_of_schedule(optimizer).inner()});
   return scheduler;
 }
 
