@@ -81,10 +81,14 @@ void AccumulationWindowState::drop_weights_of_others() {
 
 void AccumulationWindowState::add_scope_weight() {
   if (!scope_ || std::exchange(weight_added_, true)) return;
-  latest_scope_ = LatestScope::none;
   window_.add_weight(scope_->weight, scope_->of_split_batch ? WeightUnit::split_batch_part : WeightUnit::micro_batch);
-  // A synchronization before the scope's first pass has computed a mean without this weight.
-  if (scope_->syncs && is(GradientState::mean)) sync_due_ = true;
+  if (scope_->syncs && is(GradientState::mean)) {
+    // A synchronization before the scope's first pass has computed a mean without this weight. zero_grad() may still
+    // clear a window whose last scope has closed without a step.
+    sync_due_ = true;
+  } else {
+    latest_scope_ = LatestScope::none;
+  }
 }
 
 void AccumulationWindowState::add_due_weight() {

@@ -81,6 +81,10 @@ class AccumulationWindowState {
   }
   /// Whether no scope is open and the window's last scope is still to come, so that the window is incomplete.
   bool awaits_last_scope() const { return !scope_ && latest_scope_ == LatestScope::not_last; }
+  /// Whether the window's last scope is open, or has closed without a step, and no pass in it reached a parameter.
+  bool last_scope_has_no_pass() const {
+    return !pass_seen_ && (scope_ ? scope_->syncs : latest_scope_ == LatestScope::last);
+  }
   /// True for the first call of the program in an incomplete window.
   bool first_early_call() { return awaits_last_scope() && !std::exchange(called_early_, true); }
   /// The program has synchronized the incomplete window, so a step may use it.

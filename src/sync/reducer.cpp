@@ -30,6 +30,10 @@ bool Reducer::has_unused_passes() const {
   const std::lock_guard lock(impl_->mutex_);
   return impl_->tracker_.is_open() || !impl_->window_state_.is_idle();
 }
+bool Reducer::last_scope_has_no_pass() const {
+  const std::lock_guard lock(impl_->mutex_);
+  return !impl_->tracker_.is_open() && impl_->window_state_.last_scope_has_no_pass();
+}
 void Reducer::enter_no_sync() {
   const std::lock_guard lock(impl_->mutex_);
   impl_->decision_.enter_no_sync();

@@ -65,7 +65,8 @@ void Reducer::Impl::leave_accumulate(bool unwinding) {
         abort_scope(error.what());
         throw;
       }
-      if (window_state_.sync_due_at_close() && !is(GradientState::invalid)) run_sync();
+      // The ranks have been notified of a pass that an exception ended, if they wait.
+      if (window_state_.sync_due_at_close() && !is(GradientState::invalid) && !driver_.is_aborted()) run_sync();
       if (options_.reproducible && !window_state_.scope()->syncs && !is(GradientState::invalid))
         store_.accumulate_micro_batch();
     }

@@ -210,7 +210,8 @@ class NaiveModel {
     // The other reducer's pass is not refused.
     if (!contributions_.empty() && contributions_.front().scope == 0) return notices_ == Notices::other_reducer;
     contributions_.push_back({0, scope_, weight_});
-    complete_ = awaits_last_ = false;
+    awaits_last_ = false;
+    if (!last_) complete_ = false;
     synchronized_ = false;
     return true;
   }

@@ -61,6 +61,34 @@ TEST(InvalidWindow, AnExceptionAfterANestedPassLeavesNothingBehind) {
   }
 }
 
+// The program leaves the micro-batch out: the pass has notified the other ranks already.
+const ProcessCase caught_in_the_scope("lost window: caught in the scope", [](const Communicator& communicator) {
+  for (const bool is_only_scope : {true, false}) {
+    ToyModel toy(communicator);
+    if (!is_only_scope) {
+      const auto scope = toy.accumulate(1, false);
+      toy.pass({.a = 16});
+    }
+    {
+      const auto scope = toy.accumulate(1, true);
+      if (communicator.rank() == 0) {
+        EXPECT_THROW(toy.pass({.b = 2, .explodes = true}), std::runtime_error);
+      } else {
+        EXPECT_THROW(toy.pass({.a = 2, .b = 2}), PeerError);
+      }
+      toy.optimizer.zero_grad();
+    }
+    const auto scope = toy.accumulate(1, true);
+    toy.pass({.a = 4, .b = 4});
+    toy.expect_gradient(toy.a, 4);
+    toy.expect_gradient(toy.b, 4);
+    toy.optimizer.step();
+  }
+});
+TEST(InvalidWindow, AnExceptionThatIsCaughtInTheLastScopeDropsTheWindow) {
+  caught_in_the_scope.on_threads({1, 2, 3});
+}
+
 TEST(InvalidWindow, AnExceptionAfterTheSynchronizationDropsTheWindow) {
   for (const bool is_only_scope : {true, false}) {
     for (const int ranks : {1, 2, 3}) {

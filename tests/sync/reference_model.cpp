@@ -117,7 +117,8 @@ void ReferenceModel::pass(const Gradients& sum, const std::vector<double>& weigh
 void ReferenceModel::weigh(const std::vector<double>& weights) {
   if (reached() && !weighted()) return;
   if (reached() && contributions_.back().scope != scope_) mean_ = Mean::no;
-  complete_ = false;
+  // In a window's last scope, zero_grad() still clears a window that the scope's passes have not reached.
+  if (!last_) complete_ = false;
   contributions_.push_back({.sum = Gradients(parameters_.size()), .scope = scope_, .weights = weights});
 }
 

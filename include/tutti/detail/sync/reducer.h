@@ -57,6 +57,8 @@ class Reducer final : public Stateful {
   std::int64_t ended_windows() const;
   /// Whether a backward pass waits for its step.
   bool has_unused_passes() const;
+  /// Whether the window's last scope is open, or has closed without a step, and no pass in it reached a parameter.
+  bool last_scope_has_no_pass() const;
   /// Backward passes keep gradients local until leave_no_sync(). Calls nest.
   void enter_no_sync();
   /// Ends the innermost enter_no_sync().
