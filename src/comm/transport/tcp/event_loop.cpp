@@ -50,11 +50,14 @@ void EventLoop::run() {
   while (!is_finished()) {
     wait_for_events(lock);
     Effects effects{.completions = std::exchange(callbacks_, {}), .replies = {}};
-    for (const int rank : std::exchange(to_flush_, {})) flush(lock, rank, effects);
     expire(effects);
     limit_pending();
+    may_run_callbacks_ = true;
+    for (const int rank : std::exchange(to_flush_, {})) flush(lock, rank, effects);
     apply(lock, effects);
     lock.lock();
+    may_run_callbacks_ = false;
+    if (callbacks_.empty()) callbacks_guard_.reset();
   }
   changed_.wait(lock, [&] { return handler_ == Handler::none; });
   Effects effects{.completions = std::exchange(callbacks_, {}), .replies = {}};

@@ -3,8 +3,8 @@
 // point-to-point messages of all groups share them; a channel is a number in the frames.
 //
 // - Two ranks have one connection, made when one of them first needs it. If both connect, that of the lower rank stays.
-// - A thread that sends writes what the socket takes; the loop's thread writes the rest. The loop's thread reads,
-//   straight into the memory of the receive that matches.
+// - A thread that sends writes what the socket takes; the loop's thread writes long messages and the rest, unless it
+//   runs callbacks. The loop's thread reads, straight into the memory of the receive that matches.
 // - A thread that waits for a message handles the events of the sockets itself, so that no other thread has to wake it
 //   up. The sockets are in an epoll set of their own. The loop's thread waits for that set, except during serve().
 // - A send has ended when the system has taken its bytes; with encryption, up to 64 KiB earlier.
@@ -145,6 +145,8 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   Handler handler_ = Handler::none;
   std::thread::id loop_thread_;
   std::vector<Effects::Completion> callbacks_;  // for the loop's thread
+  std::optional<ExitGuard> callbacks_guard_;    // until `callbacks_` have run
+  bool may_run_callbacks_ = false;              // the loop's thread writes nothing that is posted now
   std::set<ConnectionPtr> paused_;
   std::set<int> to_flush_;
   std::set<MessagePtr> timed_;  // messages with a deadline

@@ -86,7 +86,7 @@ void EventLoop::post(const MessagePtr& message) {
   }
   Peer& peer = peers_[message->rank];
   peer.outbox.add(message);
-  if (message->memory.size() <= max_written_by_caller) {
+  if (message->memory.size() <= max_written_by_caller || may_run_callbacks_) {
     flush(lock, message->rank, effects);
   } else if (peer.state == Peer::State::open && to_flush_.insert(message->rank).second) {
     wake();
@@ -295,6 +295,7 @@ void EventLoop::apply(Lock& lock, Effects& effects, const Message* posted) {
     for (auto& completion : callbacks) completion.bytes = nullptr;  // they have been copied
     const std::lock_guard again(mutex_);
     std::ranges::move(callbacks, std::back_inserter(callbacks_));
+    if (!callbacks_guard_) callbacks_guard_.emplace();
     completions.erase(callbacks.begin(), callbacks.end());
     wake();
   }

@@ -94,16 +94,23 @@ TEST_F(EventLoops, CallbacksOfOtherMessagesRunOnTheLoopsThread) {
   const auto one = make_endpoint(1);
   check_exchange(*zero, *one, 10);
   std::string text(100'000, 'x');
+  RawClient two(endpoints_.address_of(0));
+  two.greet(2);
+  constexpr std::size_t sends = 6;  // more than the buffers of the sockets
+  for (std::size_t i = 1; i < sends; ++i) post(*zero, make_message(true, 2, std::string(max_eager_bytes, 'x')));
+  std::string eager(max_eager_bytes, 'x');
+  const auto earlier = blocking_send(2, eager);
+  earlier->may_return.set_value();
+  zero->loop().post(earlier);
+  auto completed = earlier->thread.get_future();
+
   const auto first = blocking_send(1, text);
   zero->loop().post(first);
   const auto loop_thread = first->thread.get_future().get();
   EXPECT_NE(loop_thread, std::this_thread::get_id());
-
-  const auto earlier = blocking_send(1, text);
-  earlier->may_return.set_value();
-  zero->loop().post(earlier);
-  auto completed = earlier->thread.get_future();
-  EXPECT_EQ(post(*zero, make_message(true, 1, "now"))->wait(), OutcomeKind::completed);
+  auto reads = std::async(std::launch::async, [&] { two.skip(sends * (sizeof(FrameHeader) + max_eager_bytes)); });
+  while (reads.wait_for(0s) != std::future_status::ready) post(*zero, make_message(true, 2, "now"));
+  EXPECT_NE(completed.wait_for(0s), std::future_status::ready);
   first->may_return.set_value();
   EXPECT_EQ(completed.get(), loop_thread);
 }

@@ -98,34 +98,23 @@ TEST_F(Waiters, ALoopRunsTheCallbacksOfMessagesThatAWaiterReceives) {
   EXPECT_EQ(with_callback->text, "text");
 }
 
-// While the loop's thread is in a callback, this thread writes a message with a callback together with its own. The
-// loop's thread then writes a long message, before it runs the callback.
-TEST_F(Waiters, ACallbackMayWaitForAMessageThatTheLoopHasWritten) {
-  std::string text(100'000, 'x');  // written by the loop's thread
-  std::promise<void> begun;
-  std::promise<void> may_end;
-  const auto first = make_message(true, 1, text);
-  first->callback = [&] {
-    begun.set_value();
-    may_end.get_future().wait();
-  };
+// The loop's thread, which otherwise writes long messages, runs the callback.
+TEST_F(Waiters, ACallbackMayWaitForALongMessageThatItSends) {
   check_that_the_loop_has_the_events();
-  zero().post(first);
-  begun.get_future().wait();
-
+  std::string text(100'000, 'x');
   const auto awaited = std::make_shared<AwaitedMessage>(zero());
-  std::optional<Outcome> outcome;
-  const auto earlier = make_message(true, 1, text);
-  earlier->callback = [&] { outcome = awaited->wait_until(in_time()); };
-  zero().post(earlier);
-  zero().post(make_message(true, 1, "now"));
   awaited->is_send = true;
   awaited->rank = 1;
   awaited->channel = channel;
   awaited->memory = std::as_writable_bytes(std::span(text));
-  zero().post(awaited);
-  may_end.set_value();
-  EXPECT_EQ(earlier->wait(), OutcomeKind::completed);
+  std::optional<Outcome> outcome;
+  const auto first = make_message(true, 1, text);
+  first->callback = [&] {
+    zero().post(awaited);
+    outcome = awaited->wait_until(in_time());
+  };
+  zero().post(first);
+  EXPECT_EQ(first->wait(), OutcomeKind::completed);
   EXPECT_TRUE(outcome);
 }
 
@@ -236,6 +225,24 @@ TEST_F(WaitingChannels, ACallbackMayWaitForAThreadThatWaits) {
   Waiters::send(1);
   EXPECT_EQ(received->wait(), OutcomeKind::completed);
   wait.get();
+}
+
+TEST_F(WaitingChannels, ACallbackMayWaitForAThreadThatSendsALongMessage) {
+  check_that_the_loop_has_the_events();
+  std::vector<std::byte> sent(100'000);
+  std::vector<std::byte> arrived(sent.size());
+  const auto arrival = transports_[1]->post_receive(0, {.operation = 5}, {arrived.data(), arrived.size(), nullptr});
+  const auto received = make_message(false, 1, "----", 1);
+  received->callback = [&] {
+    auto thread = std::async(std::launch::async, [&] {
+      transports_[0]->post_send(1, {.operation = 5}, {sent.data(), sent.size(), nullptr})->wait(in_time());
+    });
+    EXPECT_NO_THROW(thread.get());
+  };
+  zero().post(received);
+  Waiters::send(1);
+  EXPECT_EQ(received->wait(), OutcomeKind::completed);
+  arrival->wait(in_time());
 }
 
 TEST_F(WaitingChannels, AWaitEndsAtItsDeadline) {
