@@ -119,8 +119,6 @@ void AccumulationWindowState::begin_sync(const std::optional<std::string>& carri
   add_due_weight();
   // A rank without a pass in the window continues like the other ranks, which began with the same gradients.
   if (is_over()) began_on_carried_over_ = carried_over.has_value();
-  // The scope has added no weight on this rank, so the gradients of the ended window weigh 0 here.
-  if (scope_ && is_over() && window_.weighting() == Weighting::undecided) window_.add_weight(0);
 }
 
 void AccumulationWindowState::end_sync(Weighting weighting, bool empty, bool all_over, bool in_pass) {
@@ -132,12 +130,10 @@ void AccumulationWindowState::end_sync(Weighting weighting, bool empty, bool all
   zeros_may_differ_ = false;
   sync_due_ = before_first_sync_ = false;
   if (is_over() && all_over && !empty) {
-    // The next window has the open scope's weight, but not the one that begin_sync() added for the other ranks.
+    // The next window has the open scope's weight.
     window_.restart(false);
     if (std::exchange(weight_added_, false)) add_scope_weight();
   }
-  // Weights of earlier scopes stay. A weight of 0 may be the one that begin_sync() added for the other ranks.
-  if (is_over() && empty && scope_ && window_.weight() == 0) window_.drop_weights();
   if (scope_ && in_pass) pass_seen_ = true;
   // The gradients belong to this window also on a rank that had no pass in it.
   if (!empty && !all_over) gradients_ = GradientState::mean;

@@ -102,6 +102,9 @@ class AccumulationWindowState {
   /// A synchronization begins. A scope whose passes reached no parameter here takes part too. `carried_over`: as in
   /// begin_pass().
   void begin_sync(const std::optional<std::string>& carried_over);
+  /// The headers of all ranks are here, of which one or more have gradients. Call where this rank has none: its
+  /// gradients of an ended window have the weight that `weighting`, of all ranks, gives to it.
+  void on_headers(Weighting weighting) { window_.adopt(weighting); }
   /// `weighting`: of all ranks. `empty`: no rank had a gradient. `all_over`: all gradients belonged to an ended window.
   /// `in_pass`: a pass of any rank that has reached the parameters began it.
   void end_sync(Weighting weighting, bool empty, bool all_over, bool in_pass = false);

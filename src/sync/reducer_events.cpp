@@ -177,6 +177,7 @@ void Reducer::Impl::close_sync_or_empty() {
   if (or_invalidate([this] { return driver_.is_empty(); })) {
     driver_.close_empty();
   } else {
+    window_state_.on_headers(driver_.weighting());
     close_sync();
   }
 }

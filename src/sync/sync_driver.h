@@ -44,6 +44,8 @@ class SyncDriver {
   void start_buckets(std::size_t end);
   /// Waits for the headers of all ranks. Returns whether no rank has a gradient.
   bool is_empty();
+  /// That of all ranks, after is_empty().
+  Weighting weighting() const { return sync_->plan().weighting; }
   /// Starts what has not started, and sends the trailer. `abort_reason`: what the other ranks report if is_aborted().
   /// `order`: parameters in the order of their gradients in this pass. If it throws because of a gradient, call
   /// abort(), then close() again.

@@ -73,6 +73,20 @@ TEST(JoinedPasses, TheWeightOfAPassAfterASyncOfTheScopeIsSynchronizedToo) {
   EXPECT_FALSE(state.can_be_saved());
 }
 
+// Other ranks have added to a mean that a step has used.
+TEST(JoinedPasses, AGradientOfAnEndedWindowHasTheWeightThatTheOtherRanksGiveToIt) {
+  for (const Weighting weighting : {Weighting::plain, Weighting::weighted}) {
+    AccumulationWindowState state;
+    state.step();
+    state.join_pass();
+    state.end_joined_pass();
+    state.open_scope({.weight = 3, .syncs = true});
+    state.begin_sync("weight");
+    state.on_headers(weighting);
+    EXPECT_EQ(state.carried_over_weight(), weighting == Weighting::plain ? 1 : 0);
+  }
+}
+
 // A step without gradients, a scope whose pass does not reach the part, then clipping in the last scope.
 TEST(JoinedPasses, ASyncWithoutGradientsInAScopeKeepsTheWeightsOfEarlierScopes) {
   AccumulationWindowState state;

@@ -1,50 +1,14 @@
 // Several reducers for the parts of one model, which backward passes of some ranks do not reach. 2 and 3 ranks.
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <limits>
 #include <optional>
 
-#include "support/rank_case.h"
-#include "sync/toy_model.h"
+#include "sync/model_parts.h"
 #include "tutti/core/error.h"
 
 namespace tutti::test {
 namespace {
-
-/// Two parts of one model; each has a parameter a.
-struct Parts {
-  explicit Parts(const Communicator& communicator, const ReducerOptions& options = {})
-      : first(communicator, options), second(communicator, options) {
-    for (ToyModel* part : {&first, &second}) part->reducer->set_parts({first.reducer, second.reducer});
-  }
-  /// One pass that reaches the parts that have a gradient, the second one first.
-  void pass(std::optional<double> of_first, std::optional<double> of_second, bool explodes_between = false) {
-    at::Tensor loss = at::zeros({}).requires_grad_() * 0;
-    if (of_first) loss = loss + first.a.sum() * *of_first;
-    if (explodes_between) loss = Explosive::apply(loss);
-    if (of_second) loss = loss + second.a.sum() * *of_second;
-    loss.backward();
-  }
-  AccumulateScope accumulate(double weight, bool syncs) {
-    const AccumulationStep step{.weight = weight, .syncs = syncs};
-    return AccumulateScope({{.reducer = first.reducer, .step = step}, {.reducer = second.reducer, .step = step}});
-  }
-  void finish() {
-    for (ToyModel* part : {&first, &second}) {
-      part->optimizer.step();
-      part->optimizer.zero_grad();
-    }
-  }
-  ToyModel first;
-  ToyModel second;
-};
-
-const CommunicatorOptions soon{.timeout = std::chrono::seconds(20)};
-
-ReducerOptions with_policy(SyncPolicy policy) {
-  return {.policy = policy};
-}
 
 TEST(ModelParts, RanksThatReachDifferentPartsDoNotWaitForEachOther) {
   for (const int ranks : {2, 3}) {
@@ -198,112 +162,6 @@ TEST(ModelParts, AnOverflowEndsWithItsGradients) {
         parts.pass(2, std::nullopt);
         parts.second.reducer->prepare_step();
         EXPECT_FALSE(parts.second.reducer->overflowed());
-      },
-      soon);
-}
-
-// All ranks skip the first step and clear the second part without the optimizer. Rank 1 does not reach the part then.
-TEST(ModelParts, APassOverOtherPartsCountsItsWeightInTheWindowAfterAClearing) {
-  for (const bool of_accelerator : {true, false}) {
-    run_thread_ranks(
-        2,
-        [of_accelerator](const Communicator& communicator) {
-          Parts parts(communicator);
-          const auto run_scope = [&](std::optional<double> of_second) {
-            const auto scope = parts.accumulate(1, true);
-            parts.pass(2, of_second);
-            for (ToyModel* part : {&parts.first, &parts.second}) {
-              if (of_accelerator) part->reducer->add_scope_weight();
-            }
-          };
-          run_scope(4);
-          for (ToyModel* part : {&parts.first, &parts.second}) part->inner->zero_grad();
-          run_scope(communicator.rank() == 0 ? std::optional(4.0) : std::nullopt);
-          ToyModel::expect_gradient(parts.first.a, 2);
-          ToyModel::expect_gradient(parts.second.a, 2);
-          parts.finish();
-          run_scope(4);
-          ToyModel::expect_gradient(parts.second.a, 4);
-        },
-        soon);
-  }
-}
-
-// Rank 0 uses both parts, rank 1 the first one only. No step follows.
-TEST(ModelParts, ClearingAfterTheLastScopesPassClearsThePartOnAllRanks) {
-  run_thread_ranks(
-      2,
-      [](const Communicator& communicator) {
-        Parts parts(communicator);
-        for (int window = 0; window < 3; ++window) {
-          const auto scope = parts.accumulate(1, true);
-          parts.pass(2, communicator.rank() == 0 ? std::optional(4.0) : std::nullopt);
-          ToyModel::expect_gradient(parts.second.a, 2);
-          parts.first.optimizer.zero_grad();
-          parts.second.optimizer.zero_grad();
-        }
-      },
-      soon);
-}
-
-// The scope is of the first part.
-TEST(ModelParts, APartOutsideOfTheScopeDoesNotJoin) {
-  run_thread_ranks(
-      2,
-      [](const Communicator& communicator) {
-        Parts parts(communicator);
-        for (int pass = 0; pass < 2 + communicator.rank(); ++pass) {
-          const auto scope = parts.first.accumulate(1, false);
-          parts.pass(3, std::nullopt);
-        }
-        {
-          const auto scope = parts.first.accumulate(1, true);
-          parts.pass(3, std::nullopt);
-          parts.first.optimizer.step();
-        }
-        EXPECT_EQ(parts.second.reducer->stats().syncs, 0);
-        EXPECT_FALSE(parts.second.a.grad().defined());
-      },
-      soon);
-}
-
-TEST(ModelParts, AnExceptionInAScopeLeavesPartsOutsideOfTheScopeAlone) {
-  run_thread_ranks(
-      2,
-      [](const Communicator& communicator) {
-        Parts parts(communicator, with_policy(SyncPolicy::every_pass));
-        if (communicator.rank() == 0) {
-          const auto scope = parts.first.accumulate(1, false);
-          at::Tensor loss = Explosive::apply(at::zeros({}).requires_grad_());
-          loss = loss + parts.first.a.sum();  // a later node, so the pass reaches it first
-          EXPECT_THROW(loss.backward(), std::runtime_error);
-        }
-        parts.second.optimizer.zero_grad();
-        EXPECT_EQ(parts.second.reducer->stats().syncs, 0);
-        for (ToyModel* part : {&parts.first, &parts.second}) part->reducer->discard_accumulation();
-        parts.pass(std::nullopt, 4);
-        ToyModel::expect_gradient(parts.second.a, 4);
-      },
-      soon);
-}
-
-// After a scope that is not the last one, in which rank 0 has used the second part.
-TEST(ModelParts, APlainPassOverOtherPartsLeavesAWindowOfScopesAlone) {
-  run_thread_ranks(
-      2,
-      [](const Communicator& communicator) {
-        Parts parts(communicator, with_policy(SyncPolicy::every_pass));
-        {
-          const auto scope = parts.accumulate(3, false);
-          communicator.rank() == 0 ? parts.pass(std::nullopt, 8) : parts.pass(2, std::nullopt);
-        }
-        parts.first.optimizer.zero_grad();
-        parts.pass(2, std::nullopt);
-        parts.first.optimizer.step();
-        parts.first.optimizer.zero_grad();
-        const auto scope = parts.second.accumulate(1, true);
-        parts.pass(std::nullopt, 8);
-        ToyModel::expect_gradient(parts.second.a, (8 + 8 + 8) / 8.0F);
       },
       soon);
 }
