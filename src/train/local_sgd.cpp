@@ -126,15 +126,26 @@ bool LocalSGD::has_optimizer(const std::shared_ptr<Reducer>& reducer) const {
 
 bool LocalSGD::left_out_step() const {
   if (ended_windows() == ended_windows_) return false;
-  return std::ranges::none_of(
-      reducers_, [this](const auto& reducer) { return has_optimizer(reducer) && reducer->has_unused_passes(); });
+  return std::ranges::none_of(reducers_, [this](const auto& reducer) {
+    return has_optimizer(reducer) && reducer->has_unused_passes() &&
+           !(reducer->local() && reducer->last_scope_has_no_pass());
+  });
+}
+
+void LocalSGD::discard_unused_passes() {
+  for (const auto& reducer : reducers_) {
+    if (reducer->local() && reducer->has_unused_passes()) reducer->discard_accumulation();
+  }
 }
 
 void LocalSGD::step(double weight, const CallSite& where) {
   const CallSiteScope here(where);
   if (!algorithm_) return;
   // Without either, the call follows a micro-batch before the last one of its window.
-  if (optimizer_steps() == algorithm_->stats().steps && !left_out_step()) return;
+  if (optimizer_steps() == algorithm_->stats().steps) {
+    if (!left_out_step()) return;
+    discard_unused_passes();
+  }
   ended_windows_ = ended_windows();
   const bool was_synchronous = algorithm_->synchronous();
   algorithm_->step(weight, optimizer_ ? optimizer_->last_step_rates() : std::vector<double>());

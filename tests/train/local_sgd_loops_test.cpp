@@ -173,6 +173,40 @@ TEST(LocalSGD, CountsAWindowWhoseStepOneRankLeavesOut) {
   left_out_step.on_threads({1, 2, 3});
 }
 
+// The last rank runs no backward pass in the last scope of a window. The earlier micro-batch is used only by a step.
+const RankCase left_out_micro_batch("local_left_out_micro_batch", [](const Communicator& communicator) {
+  Accelerator accelerator({.gradient_accumulation_steps = 2, .communicator = communicator});
+  Mlp net;
+  auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), rate));
+  LocalSGD local_sgd(accelerator, model, {.local_sgd_steps = 2});
+  const bool leaves_out = communicator.rank() == communicator.size() - 1;
+  for (std::int64_t pass = 0; pass < 12; ++pass) {
+    const std::int64_t step = pass / 2;
+    const auto window = accelerator.accumulate(model);
+    const bool left_out = leaves_out && step % 2 == 1 && accelerator.sync_gradients();
+    if (!left_out) {
+      const Batch batch = batch_of(pass * communicator.size() + communicator.rank());
+      accelerator.backward(loss_of(model->forward(batch.input), batch.target));
+    }
+    const at::Tensor before = net->parameters().front().detach().clone();
+    if (!left_out || step == 1) optimizer.step();
+    if (left_out) {
+      EXPECT_EQ(before.equal(net->parameters().front()), step != 1);
+    }
+    optimizer.zero_grad();
+    local_sgd.step();
+    EXPECT_EQ(local_sgd.stats().steps, (pass + 1) / 2) << "after micro-batch " << pass;
+    if (left_out) {
+      EXPECT_FALSE(net->parameters().front().grad().defined());
+    }
+  }
+  local_sgd.finish();
+  EXPECT_TRUE(same_on_all_ranks(communicator, *net));
+});
+TEST(LocalSGD, CountsAWindowWhoseLastMicroBatchOneRankLeavesOut) {
+  left_out_micro_batch.on_threads({1, 2, 3});
+}
+
 // A program may accumulate over windows: without a step and without zero_grad() no window counts.
 TEST(LocalSGD, DoesNotCountAWindowThatWaitsForItsStep) {
   Accelerator accelerator({.communicator = Communicator()});

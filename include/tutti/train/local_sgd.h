@@ -52,9 +52,10 @@ class LocalSGD {
   /// Must be called after optimizer.step(), with several optimizers after the step of the last one: a round writes all
   /// parameters and buffers. Calls after a micro-batch before the last one of its window have no effect. A rank that
   /// leaves out its optimizer step, for example for a loss that is not finite, must call zero_grad() instead, inside
-  /// accumulate(); then the call counts as on the other ranks. Without accumulate() only calls after an optimizer step
-  /// count.
-  /// `weight`: the weight of this rank's step (tokens, samples). Throws as LocalSgdAlgorithm::step() does.
+  /// accumulate(); then the call counts as on the other ranks. So does a call in a window's last scope without a
+  /// backward pass; it discards the window's earlier passes, unless optimizer.step() has used them. Without
+  /// accumulate() only calls after an optimizer step count. `weight`: the weight of this rank's step (tokens, samples).
+  /// Throws as LocalSgdAlgorithm::step() does.
   void step(double weight = 1, const CallSite& where = CallSite::here());
   /// Averages the steps since the last average, and turns gradient synchronization on again. Every rank must call it,
   /// between optimizer steps. Discards gradients that no step has used, such as those of an unfinished window.
@@ -72,8 +73,10 @@ class LocalSGD {
   std::int64_t optimizer_steps() const;
   std::int64_t ended_windows() const;
   bool has_optimizer(const std::shared_ptr<Reducer>& reducer) const;
-  /// True if a window has ended since the last counted call and zero_grad() has cleared it without a step.
+  /// True if a window has ended since the last counted call, without a step, and zero_grad() has cleared it or its last
+  /// scope has had no backward pass.
   bool left_out_step() const;
+  void discard_unused_passes();
   void begin_local_steps();
   void set_local(bool local);
   void replicate_step_counts();
