@@ -182,19 +182,24 @@ CheckpointInfo Accelerator::State::load(const std::filesystem::path& folder) {
     const int saved_by = read_checkpoint_info(folder).world_size;
     saved = saved_by == num_processes() ? read_checkpoint(folder, std::vector<int>{rank()}) : read_checkpoint(folder);
     saved_local = saved.per_rank.at(saved_by == num_processes() ? rank() : 0).get<bool>("local");
-    if ((saved_local || !per_rank.empty()) && saved_by != num_processes()) {
+    const auto require_same_ranks = [&] {
+      if (saved_by == num_processes()) return;
       throw CheckpointError(folder.string() + " was saved by " + std::to_string(saved_by) +
                             " ranks that took local steps or have ignored_parameters, each with its own state: start "
                             "the same number of ranks, or save after LocalSGD's finish()");
-    }
+    };
+    if (saved_local) require_same_ranks();
     left_out = parts.match(saved.shared, folder.string());
+    if (!per_rank.empty()) require_same_ranks();  // each rank has the state of an algorithm of local steps
     for (const std::string& name : left_out) {
       // A loader ends with the scope in which it was made, for example an evaluation's.
       if (name == "loader" || name.starts_with("loader_") || SavedParts::is_callback(name)) continue;
-      throw CheckpointError(folder.string() + " holds '" + name +
-                            "', which this program has not prepared or registered: prepare and register the objects "
-                            "that were saved. A program without training reads the model alone: "
-                            "tutti::load_model(*net, folder / \"model.safetensors\")");
+      const bool is_local_sgd = name == "local_sgd" || name.starts_with("local_sgd_");
+      throw CheckpointError(
+          folder.string() + " holds '" + name + "', which this program has not prepared or registered: " +
+          (is_local_sgd ? "create LocalSGD before load_state()" : "prepare and register the objects that were saved") +
+          ". A program without training reads the model alone: tutti::load_model(*net, folder / "
+          "\"model.safetensors\")");
     }
     parts.match_windows(saved.shared);
     return std::string();

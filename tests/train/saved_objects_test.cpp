@@ -278,18 +278,36 @@ TEST(SavedObjects, WhatAProgramHasInAdditionIsNamedWithARemedy) {
     accelerator.prepare(second);
     expect_refused([&] { accelerator.load_state(folder); }, "has no 'model_1', which this program has in addition to");
   }
-  {
-    Accelerator accelerator(options);
-    Mlp net;
-    accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
-    const LocalSGD local(accelerator, net, {.local_sgd_steps = 2});
-    expect_refused([&] { accelerator.load_state(folder); }, "create LocalSGD after load_state()");
+  for (const int ranks : {1, 2}) {  // one rank saved
+    run_thread_ranks(ranks, [&](const Communicator& communicator) {
+      Accelerator accelerator({.communicator = communicator});
+      Mlp net;
+      accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+      const LocalSGD local(accelerator, net, {.local_sgd_steps = 2});
+      expect_refused([&] { accelerator.load_state(folder); }, "create LocalSGD after load_state()");
+    });
   }
   options.mixed_precision = Precision::fp16;
   Accelerator accelerator(options);
   Mlp net;
   accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
   expect_refused([&] { accelerator.load_state(folder); }, "train without fp16, as the saved run did");
+}
+
+TEST(SavedObjects, AnAlgorithmOfLocalStepsThatTheProgramLacksIsNamedWithARemedy) {
+  const TemporaryFolder scratch;
+  const auto folder = scratch.path() / "saved";
+  for (const bool has_local_sgd : {true, false}) {
+    Accelerator accelerator(alone(scratch.path()));
+    Mlp net;
+    accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+    const LocalSGD local(accelerator, net, {.local_sgd_steps = 2, .enabled = has_local_sgd});
+    if (has_local_sgd) {
+      accelerator.save_state({.folder = folder});
+    } else {
+      expect_refused([&] { accelerator.load_state(folder); }, "create LocalSGD before load_state()");
+    }
+  }
 }
 
 /// Restores the working directory on destruction.
