@@ -1,5 +1,6 @@
 #include "tutti/detail/data/loader_cursor.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -10,7 +11,7 @@ namespace tutti {
 
 std::int64_t LoaderCursor::batch_index() const {
   std::int64_t batches = 0;
-  for (const EpochSegment& segment : segments_) batches += segment.batches;
+  for (const EpochSegment& segment : segments()) batches += segment.batches;
   return batches;
 }
 
@@ -19,7 +20,7 @@ double LoaderCursor::batches_of_this_sharding() const {
     return static_cast<double>(segment.world_size) * static_cast<double>(segment.batch_size);
   };
   double batches = 0;
-  for (const EpochSegment& segment : segments_) {
+  for (const EpochSegment& segment : segments()) {
     batches += static_cast<double>(segment.batches) * (samples_of(segment) / samples_of(new_segment_));
   }
   return batches;
@@ -28,10 +29,6 @@ double LoaderCursor::batches_of_this_sharding() const {
 void LoaderCursor::set_epoch(std::int64_t epoch) {
   if (epoch < 0) throw UsageError("set_epoch: the epoch is " + std::to_string(epoch) + ": it must not be negative");
   require_at_most("set_epoch: the epoch", epoch, last_epoch);
-  if (reading()) {
-    next_epoch_ = epoch;
-    return;
-  }
   if (epoch == epoch_) return;
   epoch_ = epoch;
   next_epoch_ = epoch + 1;
@@ -51,34 +48,32 @@ void LoaderCursor::skip(std::int64_t batches) {
                      (left < 0 ? "" : " of the " + std::to_string(left) + " batches that are left"));
   }
   require_at_most("skip_first_batches: the number of batches", batches, most_skipped_batches);
-  if (batches > 0) count(batches);
+  if (batches > 0) count(segments_, batches);
 }
 
 std::int64_t LoaderCursor::begin() {
-  if (reading()) end(reading_);
-  reading_ = ++loops_;
+  running_.push_back({.number = ++loops_, .epoch = epoch_, .segments = std::exchange(segments_, {})});
+  epoch_ = next_epoch_;
+  next_epoch_ = epoch_ + 1;
   restored_ = false;
-  return reading_;
+  return loops_;
 }
 
 void LoaderCursor::received(std::int64_t loop) {
-  if (loop == reading_) count(1);
+  const auto running = std::ranges::find(running_, loop, &RunningLoop::number);
+  if (running != running_.end()) count(running->segments, 1);
 }
 
 void LoaderCursor::end(std::int64_t loop) {
-  if (loop != reading_) return;
-  reading_ = 0;
-  epoch_ = next_epoch_;
-  next_epoch_ = epoch_ + 1;
-  segments_.clear();
+  std::erase_if(running_, [loop](const RunningLoop& running) { return running.number == loop; });
 }
 
-void LoaderCursor::count(std::int64_t batches) {
-  if (segments_.empty() || !same_sharding(segments_.back(), new_segment_)) {
-    segments_.push_back(new_segment_);
-    segments_.back().batches = 0;
+void LoaderCursor::count(std::vector<EpochSegment>& segments, std::int64_t batches) const {
+  if (segments.empty() || !same_sharding(segments.back(), new_segment_)) {
+    segments.push_back(new_segment_);
+    segments.back().batches = 0;
   }
-  segments_.back().batches += batches;
+  segments.back().batches += batches;
 }
 
 LoaderCursor::ReadState LoaderCursor::read_state_from(const StateDict& state) {
@@ -104,14 +99,14 @@ LoaderCursor::ReadState LoaderCursor::read_state_from(const StateDict& state) {
 
 void LoaderCursor::save_read_state(StateDict& state) const {
   std::vector<std::int64_t> worlds, sizes, steps, batches;
-  for (const EpochSegment& segment : segments_) {
+  for (const EpochSegment& segment : segments()) {
     worlds.push_back(segment.world_size);
     sizes.push_back(segment.batch_size);
     steps.push_back(segment.accumulation_steps);
     batches.push_back(segment.batches);
   }
-  state.set("epoch", epoch_);
-  state.set("next_epoch", next_epoch_);
+  state.set("epoch", epoch());
+  state.set("next_epoch", reading() ? epoch_ : next_epoch_);
   state.set("segments.world_size", std::move(worlds));
   state.set("segments.batch_size", std::move(sizes));
   state.set("segments.accumulation_steps", std::move(steps));
@@ -122,7 +117,7 @@ void LoaderCursor::set_read_state(ReadState read_state) {
   epoch_ = read_state.epoch;
   next_epoch_ = read_state.next_epoch;
   segments_ = std::move(read_state.segments);
-  reading_ = 0;
+  running_.clear();
   restored_ = !segments_.empty();
 }
 

@@ -51,19 +51,38 @@ TEST(EpochCursor, ALoopThatCannotBeginDoesNotMoveTheCursor) {
   EXPECT_FALSE(loader.cursor()->reading());
 }
 
-TEST(EpochCursor, FollowsTheNewestLoopOverALoader) {
+TEST(EpochCursor, FollowsTheFirstOfTheLoopsThatRun) {
   DataLoader<Numbers> loader(Numbers(6), shuffled);
   auto outer = loader.begin();
   ++outer;
   auto inner = loader.begin();
-  EXPECT_EQ(loader.cursor()->epoch(), 1);
-  EXPECT_EQ(loader.cursor()->batch_index(), 1);
-  ++outer;
-  EXPECT_EQ(loader.cursor()->batch_index(), 1);
-  ++outer;
-  EXPECT_EQ(loader.cursor()->epoch(), 1);
-  ++inner;
+  EXPECT_EQ(loader.cursor()->epoch(), 0);
   EXPECT_EQ(loader.cursor()->batch_index(), 2);
+  EXPECT_EQ(loader.epoch(), 2);
+  ++outer;
+  ++inner;
+  EXPECT_EQ(loader.cursor()->batch_index(), 3);
+  ++outer;  // has ended
+  EXPECT_EQ(loader.cursor()->epoch(), 1);
+  EXPECT_EQ(loader.cursor()->batch_index(), 2);
+}
+
+TEST(EpochCursor, ALoopInsideALoopMovesNoPosition) {
+  DataLoader<Numbers> loader(Numbers(8), shuffled);
+  std::vector<StateDict> states;
+  std::vector<std::vector<int>> batches;
+  for (int epoch = 0; epoch < 2; ++epoch) {
+    for (const auto& batch : loader) {
+      batches.push_back(batch);
+      if (batches.size() == 2) read(loader);
+      states.push_back(loader.state_dict());
+    }
+  }
+  ASSERT_EQ(batches.size(), 8U);
+  DataLoader<Numbers> resumed(Numbers(8), shuffled);
+  resumed.load_state_dict(states[1]);
+  EXPECT_EQ(read(resumed), Batches(batches.begin() + 2, batches.begin() + 4));
+  EXPECT_EQ(read(resumed), Batches(batches.begin() + 4, batches.end()));
 }
 
 TEST(EpochCursor, LoadingInsideALoopAppliesToTheNextLoop) {

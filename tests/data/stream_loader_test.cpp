@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <optional>
+#include <stdexcept>
 #include <vector>
 
 #include "data/numbers.h"
@@ -26,6 +29,25 @@ TEST(StreamSlices, TheLastGlobalBatchIsFilledWithTheFirstSamples) {
   EXPECT_EQ(table(5, {.batch_size = 2}, 2), (Table{{{0, 1}, {4, 0}}, {{2, 3}, {1, 2}}}));
   EXPECT_EQ(table(7, {.batch_size = 2}, 2), (Table{{{0, 1}, {4, 5}}, {{2, 3}, {6, 0}}}));
   EXPECT_EQ(table(2, {.batch_size = 4}, 2), (Table{{{0, 1, 0, 1}}, {{0, 1, 0, 1}}}));
+}
+
+/// Accepts one batch size only, as ChunkDataset does.
+struct OneBatchSize {
+  Counting numbers;
+  std::size_t batch_size;
+  void reset() { numbers.reset(); }
+  std::optional<std::vector<int>> get_batch(std::size_t size) {
+    if (size != batch_size) throw std::runtime_error("another batch size");
+    return numbers.get_batch(size);
+  }
+};
+TEST(StreamSlices, AStreamMayAcceptOneBatchSizeOnly) {
+  for (const int piece : {1, 2, 3}) {
+    StreamLoader<OneBatchSize> loader({.numbers = Counting(7, 0, piece), .batch_size = 3}, {.batch_size = 3});
+    Batches batches;
+    for (const auto& batch : loader) batches.push_back(batch);
+    EXPECT_EQ(batches, (Batches{{0, 1, 2}, {3, 4, 5}, {6, 0, 1}}));
+  }
 }
 
 TEST(StreamSlices, DropLastDropsTheLastGlobalBatch) {

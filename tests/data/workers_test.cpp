@@ -195,6 +195,22 @@ TEST(Workers, EachWorkerReadsItsOwnCopyAndTheSameBatchesInEveryRun) {
   EXPECT_FALSE(log->threads.contains(std::this_thread::get_id()));
 }
 
+/// Its batches are the number of the epoch.
+struct OfEpoch : Numbers {
+  OfEpoch() : Numbers(2) {}
+  void set_epoch(std::int64_t number) { epoch = static_cast<int>(number); }
+  std::vector<int> get_batch(const std::vector<std::size_t>&) const { return {epoch}; }
+  int epoch = -1;
+};
+TEST(Workers, TheDatasetKnowsTheEpochBeforeItIsCopied) {
+  for (const int workers : {0, 2}) {
+    DataLoader<OfEpoch> loader(OfEpoch(), {.num_workers = workers});
+    EXPECT_EQ(read(loader), (Batches{{0}, {0}}));
+    loader.set_epoch(5);
+    EXPECT_EQ(read(loader), (Batches{{5}, {5}}));
+  }
+}
+
 TEST(Workers, AFailureIsThrownInPlaceOfItsBatch) {
   for (const int workers : {0, 1, 2, 4}) {
     const auto log = std::make_shared<Watched::Log>();

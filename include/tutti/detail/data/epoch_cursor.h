@@ -77,6 +77,8 @@ class EpochReading {
   EpochReading(const EpochReading&) = delete;
   EpochReading& operator=(const EpochReading&) = delete;
 
+  /// The epoch that is read.
+  std::int64_t epoch() const { return epoch_; }
   /// Number of micro-batches of this loop on this rank.
   std::int64_t size() const { return size_; }
   /// Number of micro-batches that the loop has not received.

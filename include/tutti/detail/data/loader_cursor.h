@@ -14,7 +14,7 @@ namespace tutti {
 class LoaderCursor : public Stateful {
  public:
   /// The epoch that is being read, or that the next loop reads.
-  std::int64_t epoch() const { return epoch_; }
+  std::int64_t epoch() const { return reading() ? running_.front().epoch : epoch_; }
   /// Number of micro-batches of epoch() that each rank has received, including the one in the loop's body; the sum over
   /// all segments.
   std::int64_t batch_index() const;
@@ -22,14 +22,14 @@ class LoaderCursor : public Stateful {
   /// from batch_index() after a resume on another number of ranks or with another batch size.
   double batches_of_this_sharding() const;
   /// batch_index() by segment, in the order of reading.
-  const std::vector<EpochSegment>& segments() const { return segments_; }
-  /// True while a loop runs.
-  bool reading() const { return reading_ != 0; }
+  const std::vector<EpochSegment>& segments() const { return reading() ? running_.front().segments : segments_; }
+  /// True while a loop runs. Of several, the cursor is at the position of the one that began first.
+  bool reading() const { return !running_.empty(); }
 
   /// The epoch that the next begin() reads.
-  std::int64_t next_epoch() const { return reading() ? next_epoch_ : epoch_; }
+  std::int64_t next_epoch() const { return epoch_; }
   /// The segments of next_epoch() that have been read before: not empty after load_state_dict() and skip().
-  std::vector<EpochSegment> read_before() const { return reading() ? std::vector<EpochSegment>() : segments_; }
+  const std::vector<EpochSegment>& read_before() const { return segments_; }
   /// The next loop reads `epoch`. If it is the cursor's next epoch already, its segments are kept; otherwise the loop
   /// starts at the beginning.
   void set_epoch(std::int64_t epoch);
@@ -38,7 +38,7 @@ class LoaderCursor : public Stateful {
   /// since: that position would be skipped twice.
   void skip(std::int64_t batches);
 
-  /// Begins a loop over next_epoch() and returns its number. A loop that was running no longer moves the cursor.
+  /// Begins a loop over next_epoch() and returns its number.
   std::int64_t begin();
   /// Records that loop number `loop` has received a micro-batch.
   void received(std::int64_t loop);
@@ -69,13 +69,19 @@ class LoaderCursor : public Stateful {
   void set_read_state(ReadState read_state);
 
  private:
-  void count(std::int64_t batches);
+  void count(std::vector<EpochSegment>& segments, std::int64_t batches) const;
+
+  struct RunningLoop {
+    std::int64_t number = 0;
+    std::int64_t epoch = 0;
+    std::vector<EpochSegment> segments;  // of the epoch that have been read
+  };
 
   EpochSegment new_segment_;
-  std::int64_t epoch_ = 0;
-  std::int64_t next_epoch_ = 1;
-  std::vector<EpochSegment> segments_;
-  std::int64_t reading_ = 0;  // number of the loop that moves the cursor; 0: none
+  std::int64_t epoch_ = 0;              // of the next loop
+  std::int64_t next_epoch_ = 1;         // of the one after it
+  std::vector<EpochSegment> segments_;  // of epoch_ that have been read before
+  std::vector<RunningLoop> running_;    // in the order in which they began
   std::int64_t loops_ = 0;
   bool restored_ = false;  // set_read_state() has set segments_, and no loop has begun since
 };

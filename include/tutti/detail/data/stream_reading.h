@@ -7,9 +7,11 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <optional>
 #include <type_traits>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "tutti/detail/data/epoch_cursor.h"
@@ -46,9 +48,10 @@ std::int64_t samples_of(const torch::data::Example<at::Tensor, Target>& batch) {
 }  // namespace detail
 
 /// A dataset whose get_batch(batch_size) returns the next batch_size samples, or nullopt at the end:
-/// torch::data::datasets::StatefulDataset, ChunkDataset, or a user-defined class. A loop first calls set_epoch(epoch)
-/// and then reset(), if the dataset has them. Without reset() a second loop continues at the stream's position: after
-/// all samples that were read ahead, if the first loop was left early.
+/// torch::data::datasets::StatefulDataset, ChunkDataset with the same batch size, or a user-defined class. It must
+/// return the same samples in each pass of one epoch, and with StreamSharding::slices on all ranks. A loop first calls
+/// set_epoch(epoch) and then reset(), if the dataset has them. Without reset() a second loop continues at the stream's
+/// position: after all samples that were read ahead, if the first loop was left early.
 template <typename Dataset>
 concept StreamDataset = requires(Dataset& dataset, std::size_t batch_size) {
   typename detail::optional_value<decltype(dataset.get_batch(batch_size))>::type;
@@ -148,20 +151,32 @@ class StreamReading {
 
   /// Returns `size` samples, or fewer at the stream's end.
   std::optional<Batch> read_batch(std::int64_t size) {
-    std::optional<Batch> batch = dataset_.get_batch(static_cast<std::size_t>(size));
-    if constexpr (detail::is_vector<Batch>::value) {
-      while (batch && static_cast<std::int64_t>(batch->size()) < size) {
-        auto more = dataset_.get_batch(static_cast<std::size_t>(size) - batch->size());
-        if (!more || more->empty()) {
-          ended_ = true;
-          break;
+    const auto count = static_cast<std::size_t>(size);
+    if constexpr (!detail::is_vector<Batch>::value) {
+      std::optional<Batch> batch = dataset_.get_batch(count);
+      if (!batch) ended_ = true;
+      return batch;
+    } else {
+      Batch batch = std::exchange(surplus_, {});
+      bool is_joined = !batch.empty();
+      while (batch.size() < count && !ended_) {
+        auto more = dataset_.get_batch(count);  // ChunkDataset accepts no other number
+        ended_ = !more || more->empty();
+        if (ended_) break;
+        if (batch.empty()) {
+          batch = std::move(*more);
+        } else {
+          is_joined = true;
+          batch.insert(batch.end(), std::make_move_iterator(more->begin()), std::make_move_iterator(more->end()));
         }
-        batch->insert(batch->end(), std::make_move_iterator(more->begin()), std::make_move_iterator(more->end()));
       }
-      if (batch && batch->empty()) batch.reset();
+      if (is_joined && batch.size() > count) {
+        const auto rest = batch.begin() + static_cast<std::ptrdiff_t>(count);
+        surplus_.assign(std::make_move_iterator(rest), std::make_move_iterator(batch.end()));
+        batch.erase(rest, batch.end());
+      }
+      return batch.empty() ? std::nullopt : std::optional<Batch>(std::move(batch));
     }
-    if (!batch) ended_ = true;
-    return batch;
   }
 
   void store_first_batches(const Batch& batch) {
@@ -246,6 +261,7 @@ class StreamReading {
   bool has_begun_ = false;
   std::vector<EpochSegment> read_;
   std::vector<Batch> first_;  // the stream's first batches, at most width()
+  std::conditional_t<detail::is_vector<Batch>::value, Batch, std::monostate> surplus_{};  // read for the next batch
   bool ended_ = false;
 };
 
