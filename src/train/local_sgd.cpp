@@ -140,6 +140,11 @@ void LocalSGD::discard_unused_passes() {
 
 void LocalSGD::step(double weight, const CallSite& where) {
   const CallSiteScope here(where);
+  if (std::exchange(warns_of_step_, false) && accelerator_.is_main_process()) {
+    accelerator_.logger().warning(
+        "LocalSGD: step() after finish() has no effect, because every step synchronizes gradients again. To go on with "
+        "local steps, construct another LocalSGD");
+  }
   if (!algorithm_) return;
   // Without either, the call follows a micro-batch before the last one of its window.
   if (optimizer_steps() == algorithm_->stats().steps) {
@@ -168,6 +173,7 @@ void LocalSGD::finish(const CallSite& where) {
   replicate_optimizers();
   replicate_scale_and_schedules();
   last_stats_ = algorithm_->stats();
+  warns_of_step_ = true;
   std::erase_if(accelerator_.state_->per_rank, [this](const auto& entry) { return entry.object == saved_; });
   algorithm_.reset();
 }

@@ -12,6 +12,7 @@
 
 #include "checkpoint/agreement.h"
 #include "core/different_line.h"
+#include "optim/archive_state.h"
 #include "optim/step_options.h"
 #include "sync/step_options.h"
 #include "train/broadcast_state.h"
@@ -71,7 +72,9 @@ void replicate_optimizer(torch::optim::Optimizer& optimizer, const Communicator&
                      c10::demangle(typeid(optimizer).name()) + "): give them an optimizer of their own");
   }
   StateDict state = broadcast_state(communicator, call_name, [&] {
-    const bool has_no_state = optimizer.state().empty() && !has_parameter_names(optimizer);
+    // The state of another class may be in its members.
+    const bool has_no_state =
+        optimizer.state().empty() && !has_parameter_names(optimizer) && state_from_save(optimizer).empty();
     if (has_no_state) return StateDict();
     const StateDict all = optimizer_state(optimizer, names);
     StateDict shared;

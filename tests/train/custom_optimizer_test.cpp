@@ -12,6 +12,7 @@
 #include "train/error_texts.h"
 #include "train/training_run.h"
 #include "tutti/core/error.h"
+#include "tutti/train/local_sgd.h"
 
 namespace tutti::test::custom_optimizer_test {
 namespace {
@@ -55,6 +56,23 @@ const RankCase lazy_resumes("lazy_optimizer_resumes", [](const Communicator& com
 });
 TEST(CustomOptimizer, ResumesBeforeAndAfterItsFirstStep) {
   lazy_resumes.on_threads({1, 2});
+}
+
+// finish() gives all ranks the momentum of rank 0, so that replicas stay equal.
+const RankCase lazy_local_steps("lazy_optimizer_local_steps", [](const Communicator& communicator) {
+  LazyRun run(communicator);
+  LocalSGD local_sgd(run.accelerator, run.net, {.local_sgd_steps = 2});
+  for (int i = 0; i < 3; ++i) {
+    run.step();
+    local_sgd.step();
+  }
+  local_sgd.finish();
+  for (int i = 0; i < 2; ++i) run.step();
+  const std::string own = bytes_of(*run.net);
+  EXPECT_TRUE(communicator.broadcast_object(own) == own);
+});
+TEST(CustomOptimizer, HasTheStateOfRank0AfterLocalSteps) {
+  lazy_local_steps.on_threads({1, 2, 3});
 }
 
 struct FailsToLoad final : Stateful {

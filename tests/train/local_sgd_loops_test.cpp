@@ -207,6 +207,20 @@ TEST(LocalSGD, CountsAWindowWhoseLastMicroBatchOneRankLeavesOut) {
   left_out_micro_batch.on_threads({1, 2, 3});
 }
 
+TEST(LocalSGD, WarnsOfAStepAfterFinish) {
+  Accelerator accelerator({.communicator = Communicator()});
+  Mlp net;
+  auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), rate));
+  LocalSGD local_sgd(accelerator, model);
+  local_sgd.finish();
+  for (const bool is_first : {true, false}) {
+    testing::internal::CaptureStderr();
+    local_sgd.step();
+    const std::string log = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(log.find("step() after finish() has no effect") != std::string::npos, is_first) << log;
+  }
+}
+
 // A program may accumulate over windows: without a step and without zero_grad() no window counts.
 TEST(LocalSGD, DoesNotCountAWindowThatWaitsForItsStep) {
   Accelerator accelerator({.communicator = Communicator()});

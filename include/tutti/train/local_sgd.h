@@ -60,8 +60,9 @@ class LocalSGD {
   /// Averages the steps since the last average, and turns gradient synchronization on again. Every rank must call it,
   /// between optimizer steps. Discards gradients that no step has used, such as those of an unfinished window.
   /// The model's optimizers get rank 0's state and options on all ranks, so that synchronous steps may follow. Under
-  /// MomentumRule::average the momentum has been averaged before. A second call has no effect. Throws UsageError on all
-  /// ranks for an optimizer whose state LibTorch cannot write: prepare a new optimizer in that case.
+  /// MomentumRule::average the momentum has been averaged before. A second call has no effect, nor has step() then.
+  /// Throws UsageError on all ranks for an optimizer whose state LibTorch cannot write: prepare a new optimizer in that
+  /// case.
   void finish(const CallSite& where = CallSite::here());
 
   /// Rounds, bytes and stalls; all zero if LocalSGD is not enabled.
@@ -91,6 +92,7 @@ class LocalSGD {
   LocalSgdStats last_stats_{};
   std::vector<std::int64_t> steps_before_;  // the reducers' step counts at the algorithm's step 0
   std::int64_t ended_windows_ = 0;          // ended_windows() at the last counted call
+  bool warns_of_step_ = false;              // finish() has run, and no step() since
   int exceptions_ = std::uncaught_exceptions();
 };
 
