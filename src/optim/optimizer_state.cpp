@@ -90,7 +90,7 @@ std::string only_in(const std::vector<std::string>& some, const std::vector<std:
   constexpr std::size_t shown = 4;
   std::vector<std::string> names;
   std::ranges::set_difference(some, others, std::back_inserter(names));
-  if (names.empty()) return "no others";
+  if (names.empty()) return "none";
   std::string text;
   for (std::size_t i = 0; i < std::min(names.size(), shown); ++i) text += (i == 0 ? "'" : ", '") + names[i] + "'";
   return names.size() > shown ? text + " and " + std::to_string(names.size() - shown) + " more" : text;
@@ -109,9 +109,9 @@ void check_group(std::size_t group, const std::vector<std::int64_t>& positions,
   std::ranges::sort(saved);
   std::ranges::sort(here);
   if (saved == here) return;
-  misfit("its group " + std::to_string(group) + " has the parameters " + only_in(saved, here) +
-         ", where this optimizer's has " + only_in(here, saved) +
-         ": make the groups that were saved, in the same order");
+  misfit("parameters that only its group " + std::to_string(group) + " has: " + only_in(saved, here) +
+         "; that only this optimizer's has: " + only_in(here, saved) +
+         ": build the model and the groups that were saved, in the same order");
 }
 
 // The values of a state. Every value must be used.

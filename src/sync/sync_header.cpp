@@ -52,7 +52,7 @@ std::optional<std::string> batch_conflict(std::span<const SyncHeader> headers) {
   return "rank 0 is at " + describe(headers[0].batch) + " of data loader " + std::to_string(headers[0].batch.loader) +
          ", " + rank_name(*rank) + " at " + describe(headers[*rank].batch) +
          " (all counted from 0): a rank skipped a batch, read one more or left its loop. Skip batches on all ranks or "
-         "on none; a rank may leave out a batch inside accumulate() by its weight 0";
+         "on none; inside accumulate() a rank may leave out the backward pass of a batch";
 }
 
 }  // namespace

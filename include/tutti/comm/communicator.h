@@ -68,7 +68,8 @@ class Communicator {
   /// The name of the backend: "tcp", "encrypted tcp", "mpi", "shared memory + tcp", "threads", "single" and so on.
   const std::string& backend_name() const;
 
-  // Collectives. Every rank must call them. The caller must not access the tensors until the Work has completed.
+  // Collectives. Every rank must call them. The caller must not access the tensors until the Work has completed, nor
+  // pass them to another call: small tensors are copied when the call begins.
   // - Tensors must be dense, in CPU memory or on a device of this process.
   // - All tensors of a call must be on one device, of the same type on all ranks.
   // - Elements of an output must not share memory, as they do after expand() or unfold().

@@ -51,7 +51,8 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// - the same model, by reference for an lvalue; models are not wrapped;
   /// - a tutti::Optimizer;
   /// - a tutti::Scheduler, or for PlateauOptions a tutti::ReduceLROnPlateau, whose metric is the mean over ranks.
-  /// Rvalue optimizers are owned. Lvalue optimizers are referenced and must outlive the Accelerator. Models and the
+  /// Rvalue optimizers are owned. Lvalue optimizers are referenced: they must live until the last step or save, so a
+  /// function that prepares a local optimizer passes it with std::move(). Models and the
   /// state of optimizers are broadcast from rank 0. After a parameter was added, frozen, unfrozen or moved, prepare the
   /// model and its optimizer (LibTorch's or the prepared one) again, between steps. The state of Adam, AdamW, SGD,
   /// RMSprop and Adagrad then moves to the devices and dtypes of the parameters. Earlier copies of the prepared
@@ -85,9 +86,10 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
 
   /// Opens a scope for one micro-batch of a window: `auto window = accelerator.accumulate(model);`. Takes one or more
   /// prepared models. step(), clipping and schedules act in the window's last scope only. A window ends after
-  /// gradient_accumulation_steps() scopes, or with the data. The gradient is the weighted mean over the window's
-  /// micro-batches of all ranks. Every rank must call it. Throws UsageError for a model that is not prepared, for a
-  /// weight that is negative or not finite, and in a loop over a loader for evaluation.
+  /// gradient_accumulation_steps() scopes, or with the data. The gradient is the sum over the window's micro-batches of
+  /// all ranks, divided by the sum of their weights: a mean, as each weight is 1 by default. Every rank must call it.
+  /// Throws UsageError for a model that is not prepared, for a weight that is negative or not finite, and in a loop
+  /// over a loader for evaluation.
   AccumulateScope accumulate(detail::ModelRef model, const std::convertible_to<detail::ModelRef> auto&... more) {
     return begin_accumulate({model, more...}, {});
   }
@@ -211,7 +213,7 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   int rank() const;
   /// Accelerate's name of rank().
   int process_index() const { return rank(); }
-  /// The local rank: the number of this rank on its node.
+  /// The local rank: the number of this rank among those of the Accelerator's group on its node.
   int local_process_index() const;
   /// The world size.
   int num_processes() const;

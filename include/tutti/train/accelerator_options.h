@@ -121,9 +121,9 @@ struct AcceleratorOptions {
 
 /// Options of one accumulate() scope. They may differ between ranks.
 struct AccumulateOptions {
-  /// Weight of this micro-batch in the step's mean, for example its number of tokens if the loss is a sum over tokens.
-  /// Unset: 1. After a resume on another number of ranks, a weight that is set stays what it was, and 1 stands for a
-  /// whole batch if the loader has split_batches.
+  /// What this micro-batch adds to the step's divisor, for example its number of tokens if the loss is a sum over
+  /// tokens. The loss is not multiplied by it. Unset: 1. After a resume on another number of ranks, a weight that is
+  /// set stays what it was, and 1 stands for a whole batch if the loader has split_batches.
   std::optional<double> weight{};
 };
 
