@@ -67,6 +67,10 @@ StateDict with_gradients(StateDict window, const StateDict& gradients) {
 
 }  // namespace
 
+void Accelerator::State::require_savable(const std::string& call) const {
+  if (!save_refusal.empty()) throw UsageError(call + " " + save_refusal);
+}
+
 void Accelerator::register_for_checkpointing(const std::string& name, Stateful& object) {
   register_for_checkpointing(name, std::shared_ptr<Stateful>(std::shared_ptr<void>(), &object));
 }
@@ -93,6 +97,7 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options, c
     throw UsageError(
         "save_state() without a folder: set AcceleratorOptions::project.project_dir, or SaveStateOptions::folder");
   }
+  state_->require_savable("save_state()");
   state_->end_registrations();
   if (state_->models.empty() && state_->optimizers.empty() && state_->registered.empty()) {
     throw UsageError(

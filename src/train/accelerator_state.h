@@ -58,6 +58,8 @@ struct Accelerator::State {
   int num_processes() const { return communicator.size(); }
   bool is_main_process() const { return rank() == 0; }
 
+  /// Throws UsageError where a checkpoint would not be that of a step. `call`: the call of the program.
+  void require_savable(const std::string& call) const;
   /// True if models and optimizers differ between ranks: in local steps, and with ignored parameters in an optimizer.
   bool local() const;
   /// True while LocalSGD takes local steps.
@@ -168,6 +170,7 @@ struct Accelerator::State {
   std::unique_ptr<CheckpointWriter> writer;
   /// On the main process: the run of the checkpoints. Unset until a checkpoint is saved or loaded.
   std::optional<std::string> run;
+  std::string save_refusal;  ///< why no state can be saved now; empty if it can
   bool has_trained = false;  ///< a Trainer's run in the project's folder has ended
   std::weak_ptr<const void> last_trainer;
   std::optional<Communicator> buffer_communicator;  // since a prepared model has buffers

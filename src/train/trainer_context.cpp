@@ -2,11 +2,13 @@
 
 #include <ATen/core/grad_mode.h>
 #include <c10/util/ScopeExit.h>
+#include <c10/util/Type.h>
 
 #include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <limits>
+#include <typeinfo>
 #include <utility>
 
 #include "checkpoint/agreement.h"
@@ -36,7 +38,10 @@ void check(const TrainerOptions& options, const Accelerator& accelerator) {
   if (options.log_every < 0 || options.evaluate_every < 0 || options.save_every < 0) {
     refuse("log_every, evaluate_every and save_every must be numbers of steps, or 0 for never");
   }
-  if (options.max_grad_norm && !(*options.max_grad_norm >= 0)) refuse("max_grad_norm must be 0 or more");
+  if (options.max_grad_norm && !(*options.max_grad_norm > 0)) {
+    refuse("max_grad_norm is " + printed("%g", *options.max_grad_norm) +
+           ": it must be positive. Leave it unset to measure the norm only");
+  }
   const bool wants_folder = options.save_every > 0 || options.resume || options.tensorboard;
   if (wants_folder && accelerator.project().project_dir.empty()) {
     refuse("save_every, resume and tensorboard need AcceleratorOptions::project.project_dir");
@@ -119,7 +124,12 @@ TrainerContext::TrainerContext(Accelerator& accelerator, std::shared_ptr<torch::
 TrainerContext::~TrainerContext() = default;
 
 void TrainerContext::add_callback(std::shared_ptr<Callback> callback) {
+  if (!callback) throw UsageError("Trainer: add_callback() with a null pointer");
   if (const std::string name = callback->name(); !name.empty()) {
+    if (std::ranges::any_of(callbacks_, [&name](const auto& other) { return other->name() == name; })) {
+      throw UsageError("Trainer: two callbacks have the name '" + name +
+                       "', by which checkpoints tell their states apart: add one of them only");
+    }
     accelerator_.register_for_checkpointing("callback_" + name, *callback);
     accelerator_.state_->registered.back().lifetime = progress_->lifetime().watch();
   }
@@ -145,6 +155,41 @@ void TrainerContext::require_same_options() const {
                           " on rank 0 and " + printed("%g", there[place].second) + " on rank " + std::to_string(rank) +
                           ": pass the same options on all ranks (-1: unset)");
     }
+  }
+}
+
+void TrainerContext::require_same_callbacks() const {
+  std::string own;
+  for (const auto& callback : callbacks_) {
+    own += (own.empty() ? "" : ", ") + c10::demangle(typeid(*callback).name());
+  }
+  const auto of_ranks =
+      accelerator_.communicator().all_gather_object(own, comm::internal_call("callbacks of the Trainer"));
+  for (std::size_t rank = 1; rank < of_ranks.size(); ++rank) {
+    if (of_ranks[rank] == of_ranks[0]) continue;
+    const auto list = [&](std::size_t of) { return of_ranks[of].empty() ? "none" : of_ranks[of]; };
+    throw MismatchError("Trainer: the callbacks of rank 0 are " + list(0) + ", and those of rank " +
+                        std::to_string(rank) + " are " + list(rank) +
+                        ": add the same ones in the same order on all "
+                        "ranks");
+  }
+}
+
+void TrainerContext::set_phase(Phase phase) {
+  phase_ = phase;
+  std::string& refusal = accelerator_.state_->save_refusal;
+  switch (phase) {
+    case Phase::between_steps:
+      refusal.clear();
+      break;
+    case Phase::step:
+      refusal = "within a step of the Trainer: a resumed run would leave out the batch. Call it in on_step_end()";
+      break;
+    case Phase::evaluation:
+      refusal =
+          "during an evaluation: a callback such as Ema may have replaced the parameters. Call it in on_step_end(), "
+          "which follows the evaluation";
+      break;
   }
 }
 
@@ -190,6 +235,7 @@ void TrainerContext::begin_fit(std::optional<std::int64_t> batches_per_epoch) {
   device_loss_.reset();
   progress_->epoch_has_ended = false;
   require_same_options();
+  require_same_callbacks();
   take_project();
   if (options_.resume) {
     accelerator_.load_latest_state({});
@@ -295,6 +341,7 @@ void TrainerContext::optimizer_step(double batches_read) {
   metrics_.step_was_skipped = optimizer_.step_was_skipped();
   sums_ = {};
   ++progress_->global_step;
+  set_phase(Phase::between_steps);
   trigger(&Callback::on_optimizer_step_end);
 }
 
@@ -315,15 +362,24 @@ void TrainerContext::after_optimizer_step() {
 }
 
 // The evaluation at the end of a run is not one of the schedule's.
-void TrainerContext::evaluate_if_due() {
-  if (!std::exchange(progress_->evaluation_is_due, false) || options_.evaluate_every == 0) return;
+bool TrainerContext::evaluate_if_due() {
+  if (!std::exchange(progress_->evaluation_is_due, false) || options_.evaluate_every == 0) return false;
   evaluate({});
   if (schedule_.follows_a_metric()) schedule_.step(metric_in(last_evaluation_, options_.plateau_metric, "Trainer"));
+  return true;
+}
+
+void TrainerContext::make_up_for_evaluation() {
+  if (!evaluate_if_due()) return;
+  if (accelerator_.project().retention.keep_best && due(global_step(), options_.save_every)) save_checkpoint({});
 }
 
 // After a signal there may be seconds left for the checkpoint, and the resumed run must count the evaluations of a run
 // without an interruption, for example in EarlyStopping.
 void TrainerContext::finish() {
+  if (stop_requested_) {  // a rank that did not call stop() is named with this text
+    accelerator_.communicator().barrier(comm::internal_call("end of the run after stop()")).wait();
+  }
   if (options_.log_every > 0 && logged_step_ < global_step()) log_metrics();
   if (options_.evaluate_every > 0 && evaluated_step_ < global_step() && !signal_received_) evaluate({});
   if (!accelerator_.project().project_dir.empty() && saved_step_ < global_step()) save_checkpoint({});
@@ -341,11 +397,15 @@ void TrainerContext::fail_without_data() {
 Scalars TrainerContext::evaluate(const CallSite& where) {
   const CallSiteScope here(where);
   if (!evaluation_) throw UsageError("Trainer: evaluate() without set_evaluation(): set the evaluation function first");
+  if (phase_ == Phase::evaluation) {
+    throw UsageError("Trainer: evaluate() during an evaluation, which its function or a callback has called");
+  }
   const PausedClock paused(step_began_);
-  evaluating_ = true;
-  const auto exit = c10::make_scope_exit([this] {
+  const Phase before = phase_;
+  set_phase(Phase::evaluation);
+  const auto exit = c10::make_scope_exit([this, before] {
     trigger(&Callback::on_evaluate_exit);
-    evaluating_ = false;
+    set_phase(before);
   });
   trigger(&Callback::on_evaluate_start);
   Scalars results;
@@ -366,11 +426,7 @@ Scalars TrainerContext::evaluate(const CallSite& where) {
 
 std::filesystem::path TrainerContext::save_checkpoint(const CallSite& where) {
   const CallSiteScope here(where);
-  if (evaluating_) {
-    throw UsageError(
-        "Trainer: save_checkpoint() during an evaluation: a callback such as Ema may have replaced the parameters. "
-        "Call it in on_step_end(), which follows the evaluation");
-  }
+  accelerator_.state_->require_savable("Trainer: save_checkpoint()");
   const PausedClock paused(step_began_);
   trigger(&Callback::on_checkpoint_start);
   SaveStateOptions save{.asynchronous = options_.asynchronous_checkpoints};

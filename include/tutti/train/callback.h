@@ -28,7 +28,8 @@ class Callback : public Stateful {
   virtual void on_fit_end(TrainerContext&) {}
   /// Called before an epoch. A resumed run calls it again for the epoch in which it resumes.
   virtual void on_epoch_start(TrainerContext&) {}
-  /// Called after all batches of an epoch. Not called if the run ends within the epoch.
+  /// Called after all batches of an epoch. Not called if the run ends within the epoch, or by max_steps or stop() with
+  /// its last batch.
   virtual void on_epoch_end(TrainerContext&) {}
   /// Called before the forward pass of a micro-batch.
   virtual void on_step_start(TrainerContext&) {}

@@ -60,7 +60,7 @@ class Trainer final : public TrainerContext {
     const FitScope scope(*this);
     begin_fit(batches_per_epoch());
     trigger(&Callback::on_fit_start);
-    evaluate_if_due();
+    make_up_for_evaluation();
     bool was_empty = false;
     while (!done()) {
       trigger(&Callback::on_epoch_start);
@@ -80,22 +80,25 @@ class Trainer final : public TrainerContext {
 
   /// Runs one micro-batch and, if it ends a window, the optimizer step. fit() calls it. Every rank must call it.
   void train_a_step(Batch& batch) {
-    trigger(&Callback::on_step_start);
-    model_->train();
-    const bool counts = !accelerator_.on_filler_batch();
-    const auto own_weight = functions_.weight && counts ? std::optional(functions_.weight(batch)) : std::nullopt;
-    const double weight = counts ? own_weight.value_or(1) : 0;
     {
-      const auto window = accelerator_.accumulate(model_, {.weight = own_weight});
-      const at::Tensor loss = clock_.measure(
-          Stage::forward, [&] { return accelerator_.autocast([&] { return functions_.loss(model_, batch); }); });
-      clock_.measure(Stage::backward, [&] { accelerator_.backward(loss, /*retain_graph=*/false, {}); });
-      count(counts ? loss : loss.new_zeros({}), weight, counts && functions_.samples ? functions_.samples(batch) : 0,
-            counts && functions_.tokens ? functions_.tokens(batch) : 0);
-      if (accelerator_.sync_gradients()) {
-        optimizer_step(loader_.cursor()->batches_of_this_sharding());
-      } else {
-        schedule_.step();  // for ScheduleRule::accelerate_micro_batch; the other rules advance by 0
+      const StepScope step(*this);
+      trigger(&Callback::on_step_start);
+      model_->train();
+      const bool counts = !accelerator_.on_filler_batch();
+      const auto own_weight = functions_.weight && counts ? std::optional(functions_.weight(batch)) : std::nullopt;
+      const double weight = counts ? own_weight.value_or(1) : 0;
+      {
+        const auto window = accelerator_.accumulate(model_, {.weight = own_weight});
+        const at::Tensor loss = clock_.measure(
+            Stage::forward, [&] { return accelerator_.autocast([&] { return functions_.loss(model_, batch); }); });
+        clock_.measure(Stage::backward, [&] { accelerator_.backward(loss, /*retain_graph=*/false, {}); });
+        count(counts ? loss : loss.new_zeros({}), weight, counts && functions_.samples ? functions_.samples(batch) : 0,
+              counts && functions_.tokens ? functions_.tokens(batch) : 0);
+        if (accelerator_.sync_gradients()) {
+          optimizer_step(loader_.cursor()->batches_of_this_sharding());
+        } else {
+          schedule_.step();  // for ScheduleRule::accelerate_micro_batch; the other rules advance by 0
+        }
       }
     }
     if (accelerator_.sync_gradients()) after_optimizer_step();

@@ -30,7 +30,9 @@ class StopSignal;
 struct StepMetrics {
   std::int64_t global_step = 0;  ///< optimizer steps so far, this one included
   double epoch = 0;              ///< the epoch plus the fraction of it that has been read
-  LateValue loss{};              ///< sum of the window's losses over all ranks, divided by their weights
+  /// Sum of the window's losses over all ranks, divided by their weights. In the first step after a resume within a
+  /// window: of the micro-batches since.
+  LateValue loss{};
   /// Norm of the synchronized, unscaled gradients.
   LateValue grad_norm_pre_clip{};
   /// Norm of the gradients after clipping: at most TrainerOptions::max_grad_norm.
@@ -53,7 +55,8 @@ class TrainerContext {
   TrainerContext& operator=(const TrainerContext&) = delete;
 
   /// Adds a callback. Callbacks are called in the order in which they were added. Every rank must add the same
-  /// callbacks, before fit().
+  /// callbacks, before fit(), which throws MismatchError on all ranks if their classes differ. Throws UsageError for a
+  /// null pointer and for a name that another callback has.
   void add_callback(std::shared_ptr<Callback> callback);
   /// Sets the function that evaluate() calls, and replaces an earlier one. It runs in evaluation mode without
   /// gradients, and returns results by name, equal on all ranks: reduce them over the ranks. The Trainer prepends
@@ -61,13 +64,14 @@ class TrainerContext {
   void set_evaluation(std::function<Scalars()> evaluation) { evaluation_ = std::move(evaluation); }
 
   /// Evaluates, and logs the results once fit() has begun. Every rank must call it. Throws MismatchError, on all ranks,
-  /// if a result differs between ranks.
+  /// if a result differs between ranks, and UsageError during another evaluation.
   Scalars evaluate(const CallSite& where = CallSite::here());
   /// Saves a checkpoint and returns its folder. Every rank must call it, between steps. Throws UsageError during an
-  /// evaluation, because callbacks may have replaced the parameters: a callback that saves after an evaluation does so
-  /// in on_step_end().
+  /// evaluation, because callbacks may have replaced the parameters, and from on_step_start() to the end of the
+  /// optimizer step, because the checkpoint would leave out the batch: a callback saves in on_step_end(), which follows
+  /// both. So does Accelerator::save_state().
   std::filesystem::path save_checkpoint(const CallSite& where = CallSite::here());
-  /// Ends the run after the current optimizer step. Every rank must call it in the same step. `reason`: shown when
+  /// Ends the run after the current optimizer step. Every rank must call it in the same event. `reason`: shown when
   /// fit() ends, for example "EarlyStopping: eval/loss has not improved".
   void stop(std::string reason = {}) {
     stop_requested_ = true;
@@ -131,6 +135,25 @@ class TrainerContext {
     TrainerContext& trainer_;
   };
 
+  enum class Phase {
+    between_steps,
+    step,        ///< a batch has been read, and its micro-batch or optimizer step has not ended
+    evaluation,  ///< callbacks may have replaced the parameters
+  };
+  void set_phase(Phase phase);
+
+  /// Phase::step until destruction, or until the optimizer has stepped.
+  class StepScope {
+   public:
+    explicit StepScope(TrainerContext& trainer) : trainer_(trainer) { trainer_.set_phase(Phase::step); }
+    ~StepScope() { trainer_.set_phase(Phase::between_steps); }
+    StepScope(const StepScope&) = delete;
+    StepScope& operator=(const StepScope&) = delete;
+
+   private:
+    TrainerContext& trainer_;
+  };
+
   /// nullopt: the number is unknown, and the logged epoch has no fraction.
   void begin_fit(std::optional<std::int64_t> batches_per_epoch);
   StopReason end_fit();
@@ -140,8 +163,8 @@ class TrainerContext {
   void optimizer_step(double batches_read);
   /// Logs, evaluates and saves in the steps that the options select.
   void after_optimizer_step();
-  /// Runs the evaluation of evaluate_every, if it has not run after the last step.
-  void evaluate_if_due();
+  /// Runs the evaluation that a signal has left to this run. keep_best needs its result in a checkpoint.
+  void make_up_for_evaluation();
   /// Logs, evaluates and saves at the end of the run, if the last step has not.
   void finish();
   [[noreturn]] void fail_without_data();
@@ -173,8 +196,11 @@ class TrainerContext {
     LateValue mean() const;
   };
 
-  /// Throws MismatchError on all ranks if the options differ that decide which calls ranks make.
+  /// Throws MismatchError on all ranks if the options or callbacks differ that decide which calls ranks make.
   void require_same_options() const;
+  void require_same_callbacks() const;
+  /// Runs the evaluation of evaluate_every, if it has not run after the last step. Returns whether it has run now.
+  bool evaluate_if_due();
   /// Throws UsageError, on all ranks, if another run trains in the project's folder or another Trainer has.
   void take_project();
   /// Starts the trackers at the present step, unless the program has.
@@ -200,7 +226,7 @@ class TrainerContext {
   bool stop_requested_ = false;
   std::string stop_reason_;
   bool signal_received_ = false;
-  bool evaluating_ = false;
+  Phase phase_ = Phase::between_steps;
   bool last_step_ = false;  // the last optimizer step has read the last batch of max_epochs, on all ranks
   std::int64_t logged_step_ = 0;
   std::int64_t evaluated_step_ = -1;

@@ -20,8 +20,9 @@ struct EarlyStoppingOptions {
   double min_delta = 0;
 };
 
-/// A run that EarlyStopping ended stays ended when it is resumed, unless `patience` has been increased. NaN is not
-/// progress. on_evaluate_end throws UsageError if no evaluation result has the name `metric`.
+/// The evaluation at the end of a run counts too: a run that is continued with more steps may have one evaluation more
+/// than an uninterrupted one. A run that EarlyStopping ended stays ended when it is resumed, unless `patience` has been
+/// increased. NaN is not progress. on_evaluate_end throws UsageError if no evaluation result has the name `metric`.
 class EarlyStopping final : public Callback {
  public:
   /// Throws UsageError for a patience below 1 or a negative min_delta. Pass it to Trainer::add_callback() on every
