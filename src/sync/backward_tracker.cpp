@@ -78,12 +78,9 @@ class BackwardTracker::GraphTaskCallback {
     tracker.queue_callback(task_, CallbackStage::headers);
   }
   void fail() const noexcept {
-    BackwardTracker& tracker = *handle_->tracker;
-    const auto key = tracker.on_task_error(task_);
-    if (stage_ != CallbackStage::end) return;
-    // Also for this one, whose pass may not have begun.
-    if (tracker.parts_.empty()) return tracker.on_other_part_failed(task_, key);
-    for_each_part([&](BackwardTracker& part) { part.on_other_part_failed(task_, key); });
+    const auto key = handle_->tracker->on_task_error(task_);
+    if (stage_ == CallbackStage::end)
+      for_each_part([&](BackwardTracker& part) { part.on_other_part_failed(task_, key); });
   }
   /// Without the mutex of this tracker: no thread holds those of two.
   template <typename Action>

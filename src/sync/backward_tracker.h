@@ -30,7 +30,8 @@ class BackwardEvents {
   /// Another reducer that exists synchronizes the parameter too. Must throw.
   virtual void on_second_reducer(int parameter) const = 0;
   /// The first gradient of a pass is about to be added. Returns whether the pass synchronizes. If it throws, the pass
-  /// has not begun, and on_other_part_failed() is called for each part of the model, this one included.
+  /// has not begun; in a model with several parts, on_other_part_failed() is called for each of them, this one
+  /// included.
   virtual bool on_pass_begin() = 0;
   /// Another backward pass runs at the same time. Must throw.
   virtual void on_concurrent_pass() = 0;

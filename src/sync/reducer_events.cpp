@@ -45,13 +45,14 @@ bool Reducer::Impl::on_pass_begin() {
   if (communicator_.size() > 1) checker_.begin_pass(is_pending());
   const auto left = carried_over();
   const bool over = window_state_.is_over();
-  if (over && !left) store_.untrack();
-  // Before the pass counts, because on_other_part_failed() counts a pass that is refused.
-  store_.begin_pass(is_pending());
   parameters_.with_model_prefix([&] { window_state_.begin_pass(left); });
-  // A pass adds to the gradients that a step has used, as in LibTorch. They are equal on all ranks, so the mean does
-  // not change them.
-  if (over) store_.set_carried_over_weight(window_state_.carried_over_weight());
+  if (over) {
+    // A pass adds to the gradients that a step has used, as in LibTorch. They are equal on all ranks, so the mean does
+    // not change them.
+    store_.set_carried_over_weight(window_state_.carried_over_weight());
+    if (!left) store_.untrack();
+  }
+  store_.begin_pass(is_pending());
   if (!is_pending()) comparison_.on_clear();
   ++stats_.passes;
   return decision_.begin_pass(window_state_.window().length(), window_state_.scope());

@@ -243,6 +243,8 @@ TEST_F(LaunchHosts, TheFirstHostServesRanksOfOthersAfterTheExitOfItsOwn) {
       "; else file=" + done + "; fi; until [ -e $file ]; do sleep 0.01; done";
   for (const bool is_stopped : {true, false}) {
     TuttiProcess process(launch_script(script), {.variables = {"TUTTI_JOB_SECRET=" + secret}});
+    for (const char* line : {"[rank 0] port ", "[rank 1] port ", "[rank 3] port "})
+      process.wait_for_line(line);  // trap
     const auto port = static_cast<std::uint16_t>(std::stoi(process.wait_for_line("[rank 2] port ")));
     coordinator::test::Told told;
     {

@@ -1,5 +1,4 @@
-// A rank notifies its peers, which wait in the synchronization, of a pass that was refused, and of a window that it
-// discards because its step was refused.
+// A rank whose step was refused discards its window and so notifies its peers, which wait in the synchronization.
 #include <gtest/gtest.h>
 
 #include "support/process_case.h"
@@ -9,7 +8,7 @@
 namespace tutti::test::one_sided_errors_test {
 namespace {
 
-enum class Call { pass, step, synchronize };
+enum class Call { step, synchronize };
 
 /// The message of the call on each rank after only rank 1 has run `wrong`.
 template <typename Wrong>
@@ -25,9 +24,7 @@ std::vector<std::string> messages_after(const Communicator& communicator, const 
   if (communicator.rank() == 1) wrong(model);
   std::string said;
   try {
-    if (call == Call::pass) model.pass({.a = 1, .b = 1});
-    if (call == Call::step) model.optimizer.step();
-    if (call == Call::synchronize) model.reducer->synchronize();
+    call == Call::step ? model.optimizer.step() : model.reducer->synchronize();
   } catch (const std::exception& error) {
     said = error.what();
   }
@@ -56,41 +53,6 @@ const ProcessCase a_changed_gradient("one-sided errors: a changed gradient", [](
 });
 TEST(OneSidedErrors, AChangedGradient) {
   a_changed_gradient.on_threads({2, 3});
-}
-
-const ProcessCase a_refused_pass("one-sided errors: a refused pass", [](const Communicator& communicator) {
-  auto said = messages_after(
-      communicator, [](ToyModel& model) { model.a.mutable_grad().mul_(2); }, Call::pass);
-  EXPECT_NE(said[1].find("the gradient of 'a' was modified"), std::string::npos) << said[1];
-  said[1] = "an exception ended its backward pass";
-  expect_told(said, said[1]);
-});
-TEST(OneSidedErrors, ARefusedPass) {
-  a_refused_pass.on_threads({2, 3});
-}
-
-// The refused pass is the one that the automatic policy synchronizes: it counts once.
-const ProcessCase a_refused_layout("one-sided errors: a refused layout", [](const Communicator& communicator) {
-  ToyModel model(communicator, {.policy = SyncPolicy::automatic});
-  for (int step = 0; step < 3; ++step) {
-    model.optimizer.zero_grad();
-    model.pass({.a = 1, .b = 1});
-    model.optimizer.step();
-  }
-  if (communicator.rank() == 1) model.a.mutable_grad() = at::ones({3}).to_sparse();
-  std::string said;
-  try {
-    model.pass({.a = 1, .b = 1});
-  } catch (const std::exception& error) {
-    said = error.what();
-  }
-  auto all = communicator.all_gather_object(said);
-  EXPECT_NE(all[1].find("parameter 'a'"), std::string::npos) << all[1];
-  all[1] = "an exception ended its backward pass";
-  expect_told(all, all[1]);
-});
-TEST(OneSidedErrors, ALayoutThatIsRefusedBeforeThePass) {
-  a_refused_layout.on_threads({2, 3});
 }
 
 const ProcessCase a_frozen_parameter("one-sided errors: a frozen parameter", [](const Communicator& communicator) {

@@ -98,7 +98,7 @@ const ProcessCase raw_optimizer_step_on_local_gradients_is_found(
       const std::string message = message_of<UsageError>([&] { prepared.pass(2 + communicator.rank()); });
       expect_mentions(message, "first.weight");
       expect_mentions(message, "prepare()");
-      EXPECT_EQ(prepared.reducer->stats().passes, 1);
+      EXPECT_EQ(prepared.reducer->state_dict().get<std::int64_t>("window.passes"), 1);
     });
 TEST(ReducerErrors, RawOptimizerStepOnLocalGradientsIsFound) {
   raw_optimizer_step_on_local_gradients_is_found.on_threads({2});
