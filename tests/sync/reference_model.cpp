@@ -50,12 +50,16 @@ ReferenceModel::Gradients ReferenceModel::gradients() const {
     for (std::size_t rank = 0; rank < weights.size(); ++rank)
       weights[rank] = std::max(weights[rank], one.weights[rank]);
   }
+  // The gradients of the window before belong to the scope of the first pass: its weight and those before are theirs.
+  const auto first = std::ranges::find_if(contributions_, [](const Contribution& one) { return any_of(one.sum); });
   double total = 0;
+  double of_base = 0;
   for (const auto& [scope, weights] : weighed) {
     for (const double weight : weights) total += weight;
+    if (first == contributions_.end() || scope <= first->scope) of_base = total;
   }
   Gradients mean(parameters_.size());
-  if (base_) add(mean, *base_);
+  if (base_) add(mean, *base_, weighted() && total > 0 ? of_base / total : 1);
   add(mean, sum, weighted() ? 1 / total : 1);
   add(mean, zeros_);
   return mean;
