@@ -17,8 +17,10 @@ void TrainerContext::require_same_options() const {
   const Scalars own{{"max_epochs", static_cast<double>(options_.max_epochs.value_or(-1))},
                     {"max_steps", static_cast<double>(options_.max_steps.value_or(-1))},
                     {"log_every", static_cast<double>(options_.log_every)},
-                    {"evaluate_every", static_cast<double>(options_.evaluate_every)},
-                    {"save_every", static_cast<double>(options_.save_every)},
+                    {"evaluate_every", static_cast<double>(options_.evaluate_every.count())},
+                    {"evaluate_every.in_epochs()", options_.evaluate_every.in_epochs() ? 1.0 : 0.0},
+                    {"save_every", static_cast<double>(options_.save_every.count())},
+                    {"save_every.in_epochs()", options_.save_every.in_epochs() ? 1.0 : 0.0},
                     {"resume", options_.resume ? 1.0 : 0.0}};
   const auto of_ranks =
       accelerator_.communicator().all_gather_object(pack(own), comm::internal_call("options of the Trainer"));

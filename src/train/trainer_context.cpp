@@ -26,36 +26,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-void check(const TrainerOptions& options, const Accelerator& accelerator) {
-  const auto refuse = [](const std::string& why) { throw UsageError("Trainer: " + why); };
-  if (!options.max_epochs && !options.max_steps)
-    refuse("set max_epochs or max_steps: without one the run would never end");
-  if (options.max_epochs.value_or(0) < 0 || options.max_steps.value_or(0) < 0)
-    refuse("max_epochs and max_steps must not be negative");
-  if (options.log_every < 0 || options.evaluate_every < 0 || options.save_every < 0) {
-    refuse("log_every, evaluate_every and save_every must be numbers of steps, or 0 for never");
-  }
-  if (options.max_grad_norm && !(*options.max_grad_norm > 0)) {
-    refuse("max_grad_norm is " + printed("%g", *options.max_grad_norm) +
-           ": it must be positive. Leave it unset to measure the norm only");
-  }
-  const bool wants_folder = options.save_every > 0 || options.resume || options.tensorboard;
-  if (wants_folder && accelerator.project().project_dir.empty()) {
-    refuse("save_every, resume and tensorboard need AcceleratorOptions::project.project_dir");
-  }
-  if (accelerator.project().retention.keep_best && options.evaluate_every > 0 &&
-      options.save_every % options.evaluate_every != 0) {
-    refuse("save_every is " + std::to_string(options.save_every) + ", and evaluate_every is " +
-           std::to_string(options.evaluate_every) +
-           ": keep_best compares checkpoints by an evaluation after the same step. Set save_every to a multiple of "
-           "evaluate_every, or leave keep_best off");
-  }
-}
-
-bool due(std::int64_t step, std::int64_t every) {
-  return every > 0 && step % every == 0;
-}
-
 /// Leaves its lifetime out of the time since `began`. A clock within the lifetime of another one has no effect.
 class PausedClock {
  public:
@@ -111,10 +81,7 @@ TrainerContext::TrainerContext(Accelerator& accelerator, std::shared_ptr<torch::
       clock_([&accelerator] { return accelerator.stats().seconds_waiting; }),
       module_(std::move(module)),
       options_(std::move(options)) {
-  check(options_, accelerator_);
-  if (schedule_.follows_a_metric() && options_.evaluate_every == 0) {
-    throw UsageError("Trainer: ReduceLROnPlateau follows an evaluation result: set evaluate_every");
-  }
+  require_valid_options();
   accelerator_.register_for_checkpointing("trainer", *progress_);  // until the Trainer is destroyed
 }
 
@@ -124,8 +91,9 @@ void TrainerContext::add_callback(std::shared_ptr<Callback> callback) {
   if (!callback) throw UsageError("Trainer: add_callback() with a null pointer");
   if (const std::string name = callback->name(); !name.empty()) {
     if (std::ranges::any_of(callbacks_, [&name](const auto& other) { return other->name() == name; })) {
-      throw UsageError("Trainer: two callbacks have the name '" + name +
-                       "', by which checkpoints tell their states apart: add one of them only");
+      throw UsageError(
+          "Trainer: two callbacks have the name '" + name +
+          "', by which checkpoints tell their states apart: give one of them another name, or add one only");
     }
     accelerator_.register_for_checkpointing("callback_" + name, *callback);
     accelerator_.state_->registered.back().lifetime = progress_->lifetime().watch();
@@ -183,7 +151,7 @@ bool TrainerContext::done() const {
 }
 
 void TrainerContext::begin_fit(std::optional<std::int64_t> batches_per_epoch) {
-  if (options_.evaluate_every > 0 && !evaluation_) {
+  if (!options_.evaluate_every.is_never() && !evaluation_) {
     throw UsageError("Trainer: evaluate_every without set_evaluation(): set the evaluation function before fit()");
   }
   batches_per_epoch_ = batches_per_epoch;
@@ -308,20 +276,31 @@ void TrainerContext::after_optimizer_step() {
     if (metrics_.loss.is_ready()) shown_loss_ = metrics_.loss;
     bar_->update(global_step(), shown_loss_ ? printed("loss %.4f", *shown_loss_) : "");
   }
-  if (due(global_step(), options_.log_every)) log_metrics();
-  progress_->evaluation_is_due = due(global_step(), options_.evaluate_every);
+  if (options_.log_every > 0 && global_step() % options_.log_every == 0) log_metrics();
+  progress_->evaluation_is_due = options_.evaluate_every.ends_at_step(global_step());
   if (!signal_received_) evaluate_if_due();
   // The last checkpoint of a run is saved by finish(), after the evaluation at the end.
   if (done()) {
     finish();
-  } else if (due(global_step(), options_.save_every) && !last_step_) {
+  } else if (options_.save_every.ends_at_step(global_step()) && !last_step_) {
     save_checkpoint({});
   }
 }
 
+// After a signal the rest of the epoch is empty in the resumed run, which then calls this for the epoch.
+void TrainerContext::end_epoch() {
+  progress_->epoch_has_ended = true;
+  progress_->evaluation_is_due = options_.evaluate_every.ends_with_epoch(epoch());
+  evaluate_if_due();
+  trigger(&Callback::on_epoch_end);
+  progress_->epoch_has_ended = false;
+  const bool save_is_due = options_.save_every.ends_with_epoch(progress_->epoch++);
+  if (save_is_due && !done()) save_checkpoint({});
+}
+
 // The evaluation at the end of a run is not one of the schedule's.
 bool TrainerContext::evaluate_if_due() {
-  if (!std::exchange(progress_->evaluation_is_due, false) || options_.evaluate_every == 0) return false;
+  if (!std::exchange(progress_->evaluation_is_due, false) || options_.evaluate_every.is_never()) return false;
   evaluate({});
   if (schedule_.follows_a_metric()) schedule_.step(metric_in(last_evaluation_, options_.plateau_metric, "Trainer"));
   return true;
@@ -329,7 +308,8 @@ bool TrainerContext::evaluate_if_due() {
 
 void TrainerContext::make_up_for_evaluation() {
   if (!evaluate_if_due()) return;
-  if (accelerator_.project().retention.keep_best && due(global_step(), options_.save_every)) save_checkpoint({});
+  if (accelerator_.project().retention.keep_best && options_.save_every.ends_at_step(global_step()))
+    save_checkpoint({});
 }
 
 // After a signal there may be seconds left for the checkpoint, and the resumed run must count the evaluations of a run
@@ -339,7 +319,7 @@ void TrainerContext::finish() {
     accelerator_.communicator().barrier(comm::internal_call("end of the run after stop()")).wait();
   }
   if (options_.log_every > 0 && logged_step_ < global_step()) log_metrics();
-  if (options_.evaluate_every > 0 && evaluated_step_ < global_step() && !signal_received_) evaluate({});
+  if (!options_.evaluate_every.is_never() && evaluated_step_ < global_step() && !signal_received_) evaluate({});
   if (!accelerator_.project().project_dir.empty() && saved_step_ < global_step()) save_checkpoint({});
 }
 

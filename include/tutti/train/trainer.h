@@ -69,10 +69,7 @@ class Trainer final : public TrainerContext {
       // A single empty epoch may be the rest of a resumed one.
       if (is_empty && was_empty && !options().max_epochs) fail_without_data();
       was_empty = is_empty;
-      progress_->epoch_has_ended = true;
-      trigger(&Callback::on_epoch_end);
-      progress_->epoch_has_ended = false;
-      ++progress_->epoch;
+      end_epoch();
     }
     trigger(&Callback::on_fit_end);
     return end_fit();

@@ -163,6 +163,8 @@ class TrainerContext {
   void optimizer_step(double batches_read);
   /// Logs, evaluates and saves in the steps that the options select.
   void after_optimizer_step();
+  /// Evaluates and saves in the epochs that the options select, and calls on_epoch_end.
+  void end_epoch();
   /// Runs the evaluation that a signal has left to this run. keep_best needs its result in a checkpoint.
   void make_up_for_evaluation();
   /// Logs, evaluates and saves at the end of the run, if the last step has not.
@@ -196,6 +198,8 @@ class TrainerContext {
     LateValue mean() const;
   };
 
+  /// Throws UsageError for options that are out of range or contradict one another.
+  void require_valid_options() const;
   /// Throws MismatchError on all ranks if the options or callbacks differ that decide which calls ranks make.
   void require_same_options() const;
   void require_same_callbacks() const;

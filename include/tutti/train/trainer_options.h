@@ -1,5 +1,6 @@
 #pragma once
 // The length of a Trainer's run, and the intervals of logging, evaluation and saving.
+#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -7,6 +8,36 @@
 #include "tutti/tracking/tracker.h"
 
 namespace tutti {
+
+/// An interval of optimizer steps, to which a number converts, or of epochs. 0: never.
+class TrainerInterval {
+ public:
+  /// Every `count` optimizer steps.
+  constexpr TrainerInterval(std::integral auto count) : count_(static_cast<std::int64_t>(count)) {}
+  /// The end of every `count`-th epoch.
+  static constexpr TrainerInterval epochs(std::int64_t count) {
+    TrainerInterval interval(count);
+    interval.in_epochs_ = true;
+    return interval;
+  }
+
+  /// The number of steps or epochs.
+  constexpr std::int64_t count() const { return count_; }
+  /// True for an interval of epochs.
+  constexpr bool in_epochs() const { return in_epochs_; }
+  /// True if the interval is 0.
+  constexpr bool is_never() const { return count_ == 0; }
+  /// Whether the interval ends with optimizer step `step`, of which the first is 1.
+  constexpr bool ends_at_step(std::int64_t step) const { return !is_never() && !in_epochs_ && step % count_ == 0; }
+  /// Whether the interval ends with epoch `epoch`, of which the first is 0.
+  constexpr bool ends_with_epoch(std::int64_t epoch) const {
+    return !is_never() && in_epochs_ && (epoch + 1) % count_ == 0;
+  }
+
+ private:
+  std::int64_t count_;
+  bool in_epochs_ = false;
+};
 
 /// Options of a Trainer. Every rank must pass the same.
 struct TrainerOptions {
@@ -19,11 +50,12 @@ struct TrainerOptions {
 
   /// Log metrics every N optimizer steps, and at the end of the run; 0: never.
   std::int64_t log_every = 10;
-  /// Evaluate every N optimizer steps, and at the end of the run; 0: never.
-  std::int64_t evaluate_every = 0;
-  /// Save a checkpoint every N optimizer steps, which requires a project folder. 0: only at the end of the run, if
-  /// there is a folder. With RetentionOptions::keep_best and evaluate_every, a multiple of evaluate_every.
-  std::int64_t save_every = 0;
+  /// Evaluate every N optimizer steps, or at the end of every Nth epoch with TrainerInterval::epochs(N), and at the end
+  /// of the run; 0: never.
+  TrainerInterval evaluate_every = 0;
+  /// Save a checkpoint every N optimizer steps or epochs, which requires a project folder. 0: only at the end of the
+  /// run, if there is a folder. With RetentionOptions::keep_best and evaluate_every, a multiple of evaluate_every.
+  TrainerInterval save_every = 0;
 
   /// Resume from the newest checkpoint of the project, if there is one. If false, fit() throws UsageError if the
   /// project's folder has checkpoints of another run, and neither overwrites nor removes them.

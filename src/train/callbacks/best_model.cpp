@@ -44,7 +44,7 @@ std::filesystem::path BestModel::file_of(TrainerContext& trainer) const {
   if (!options_.file.empty()) return options_.file;
   const std::filesystem::path& project = trainer.accelerator().project().project_dir;
   if (project.empty()) throw UsageError("BestModel: name a file, or set AcceleratorOptions::project.project_dir");
-  return project / "best_model.safetensors";
+  return project / (options_.name + ".safetensors");
 }
 
 void BestModel::on_fit_start(TrainerContext& trainer) {

@@ -13,19 +13,20 @@ struct BestModelOptions {
   std::string metric = "eval/loss";
   /// True if a lower result is better.
   bool lower_is_better = true;
-  /// The safetensors file. Empty: best_model.safetensors in the project's folder; fit() throws UsageError if there is
-  /// none.
+  /// The safetensors file. Empty: NAME.safetensors in the project's folder; fit() throws UsageError if there is none.
   std::filesystem::path file{};
+  /// The name of the callback's state in checkpoints. Several callbacks of this class need different names.
+  std::string name = "best_model";
 };
 
 /// The main process writes the file atomically. It holds the parameters that were evaluated: the average if an Ema
-/// evaluates it.
+/// evaluates it, and rank 0's replica in local steps (LocalSGD).
 class BestModel final : public Callback {
  public:
   /// Pass it to Trainer::add_callback() on every rank.
   explicit BestModel(BestModelOptions options = {});
 
-  std::string name() const override { return "best_model"; }
+  std::string name() const override { return options_.name; }
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
   void on_fit_start(TrainerContext& trainer) override;

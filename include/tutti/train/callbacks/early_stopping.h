@@ -18,6 +18,8 @@ struct EarlyStoppingOptions {
   int patience = 3;
   /// Progress is an improvement by more than this.
   double min_delta = 0;
+  /// The name of the callback's state in checkpoints. Several callbacks of this class need different names.
+  std::string name = "early_stopping";
 };
 
 /// The evaluation at the end of a run counts too: a run that is continued with more steps may have one evaluation more
@@ -29,7 +31,7 @@ class EarlyStopping final : public Callback {
   /// rank.
   explicit EarlyStopping(EarlyStoppingOptions options = {});
 
-  std::string name() const override { return "early_stopping"; }
+  std::string name() const override { return options_.name; }
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
   void on_fit_start(TrainerContext& trainer) override;

@@ -20,6 +20,8 @@ struct EmaOptions {
   bool warmup = true;
   /// Evaluate with the average instead of the parameters.
   bool evaluate_average = true;
+  /// The name of the callback's state in checkpoints. Several callbacks of this class need different names.
+  std::string name = "ema";
 };
 
 /// Every rank keeps the same average, without communication, as long as parameters are equal on all ranks. In local
@@ -30,7 +32,7 @@ class Ema final : public Callback {
   /// Throws UsageError for a decay outside (0, 1). Pass it to Trainer::add_callback() on every rank.
   explicit Ema(EmaOptions options = {});
 
-  std::string name() const override { return "ema"; }
+  std::string name() const override { return options_.name; }
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;
   void on_fit_start(TrainerContext& trainer) override;
