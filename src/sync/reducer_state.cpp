@@ -10,6 +10,7 @@ StateDict Reducer::Impl::state_dict() {
   close_dangling_pass();
   if (window_state_.is(sync::GradientState::aborted))
     throw UsageError("save_state() after a backward pass ended with an exception: call zero_grad() first");
+  check_gradients_cleared(false, true);
   window_state_.add_due_weight();
   if (window_state_.scope() && !window_state_.can_be_saved()) {
     throw UsageError(

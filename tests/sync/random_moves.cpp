@@ -145,7 +145,8 @@ std::string name_of(const Move& move) {
                          "zero_grad",   "LibTorch's zero_grad",
                          "clip",        "LibTorch's clip and step",
                          "replace",     "keep",
-                         "synchronize", "discard_accumulation"};
+                         "synchronize", "discard_accumulation",
+                         "resume"};
   return names[static_cast<std::size_t>(move.verb)];
 }
 
@@ -155,7 +156,7 @@ void describe(std::ostream& text, const Move& move) {
     text << (move.members[0] ? " D" : "") << (move.members[1] ? " G" : "") << (move.last ? ", last" : "")
          << ", weights " << at::ArrayRef<double>(move.weights);
     if (move.absent >= 0) text << ", without rank " << move.absent;
-  } else if (move.verb != Verb::close) {
+  } else if (move.verb != Verb::close && move.verb != Verb::resume) {
     text << (move.model == 0 ? " D" : " G");
   }
   if (!move.parts.empty()) text << ", parts " << at::ArrayRef<int>(move.parts);

@@ -28,8 +28,9 @@ enum class Verb {
   keep,         ///< makes the program hold the gradients
   synchronize,
   discard,  ///< discard_accumulation()
+  resume,   ///< saves the windows of both models, and loads them into new reducers, as in another process
 };
-constexpr int verbs = 12;
+constexpr int verbs = 13;
 
 /// The ranks on which a backward pass throws. The program catches the exception outside the scope.
 enum class Explosion { none, on_all, on_one };

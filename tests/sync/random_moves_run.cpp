@@ -12,6 +12,7 @@
 #include "tutti/core/error.h"
 #include "tutti/detail/sync/sync_scopes.h"
 #include "tutti/optim/clip_grad.h"
+#include "tutti/state/state_dict.h"
 
 namespace tutti::test {
 
@@ -34,26 +35,31 @@ struct Bomb : torch::autograd::Function<Bomb> {
 }  // namespace
 
 MovesRun::MovesRun(const MoveProgram& program, const Communicator& communicator)
-    : program_(program), status_(communicator.duplicate("status")) {
+    : program_(program), communicator_(communicator), status_(communicator.duplicate("status")) {
   for (int m = 0; m < 2; ++m) {
     Model& model = models_[m];
     std::vector<at::Tensor> reference;
-    std::vector<NamedParameter> named;
     for (std::size_t i = 0; i < program.parameters.size(); ++i) {
       const MoveParameter& kind = program.parameters[i];
       if (kind.model != m) continue;
       const auto values = [&] { return random_tensor(kind.shape, program.seed + i, kind.dtype).requires_grad_(); };
       reference.push_back(values());
       model.parameters.push_back(values());
-      named.push_back({.name = "p" + std::to_string(i), .tensor = model.parameters.back()});
+      model.named.push_back({.name = "p" + std::to_string(i), .tensor = model.parameters.back()});
     }
     model.reference.emplace(reference);
     model.inner = std::make_shared<torch::optim::SGD>(model.parameters, options_of_moves());
-    model.reducer = std::make_shared<Reducer>(named, communicator.duplicate("moves"),
-                                              ReducerOptions{.buckets = program.buckets, .policy = program.policy});
+  }
+  make_reducers();
+}
+
+void MovesRun::make_reducers() {
+  for (Model& model : models_) {
+    model.reducer = std::make_shared<Reducer>(model.named, communicator_.duplicate("moves"),
+                                              ReducerOptions{.buckets = program_.buckets, .policy = program_.policy});
     model.optimizer.emplace(model.inner, model.reducer);
   }
-  if (!program.parts) return;
+  if (!program_.parts) return;
   const std::vector<std::shared_ptr<Reducer>> parts{models_[0].reducer, models_[1].reducer};
   for (const Model& model : models_) model.reducer->set_parts(parts);
 }
@@ -174,6 +180,8 @@ void MovesRun::run_move(const Move& move) {
       model.reducer->discard_accumulation();
       model.reference->discard();
       return record_released_gradients();
+    case Verb::resume:
+      return resume();
   }
 }
 
@@ -346,6 +354,20 @@ void MovesRun::keep(const Move& move) {
     const at::Tensor& gradient = model.parameters[i].grad();
     if (gradient.defined()) held_.push_back({.model = move.model, .parameter = i, .handle = gradient});
   }
+}
+
+void MovesRun::resume() {
+  if (scope_ != nullptr) return;
+  std::vector<StateDict> states;
+  for (Model& model : models_) {
+    states.push_back(copy_to_cpu(model.reducer->state_dict()));
+    model.optimizer.reset();
+    model.reducer.reset();
+    for (const at::Tensor& parameter : model.parameters) parameter.mutable_grad().reset();
+  }
+  record_released_gradients();
+  make_reducers();
+  for (std::size_t m = 0; m < models_.size(); ++m) models_[m].reducer->load_state_dict(states[m]);
 }
 
 void MovesRun::record_released_gradients() {

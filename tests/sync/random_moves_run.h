@@ -30,6 +30,7 @@ class MovesRun {
  private:
   struct Model {
     std::vector<at::Tensor> parameters;
+    std::vector<NamedParameter> named{};
     std::shared_ptr<torch::optim::SGD> inner;
     std::shared_ptr<Reducer> reducer;
     std::optional<Optimizer> optimizer;
@@ -55,6 +56,8 @@ class MovesRun {
   void clip_behind(const Move& move);
   void replace(const Move& move);
   void keep(const Move& move);
+  void resume();
+  void make_reducers();
   void record_released_gradients();
   void recover();
   std::vector<at::Tensor> parameters() const;
@@ -70,6 +73,7 @@ class MovesRun {
   std::string difference_between_ranks() const;
 
   const MoveProgram& program_;
+  Communicator communicator_;
   Communicator status_;  // for the test's own communication
   std::array<Model, 2> models_;
   const Move* scope_ = nullptr;

@@ -82,6 +82,25 @@ TEST(ZeroGrad, AfterLibTorchsOwnIsNoChangeByHand) {
   cleared_twice.on_threads({1, 2});
 }
 
+const RankCase cleared_and_saved("cleared_and_saved", [](const Communicator& communicator) {
+  ToyModel toy(communicator);
+  {
+    const auto window = toy.accumulate(3, false);
+    toy.pass({.a = 4});
+  }
+  toy.inner->zero_grad();
+  ToyModel resumed(communicator);
+  resumed.reducer->load_state_dict(toy.reducer->state_dict());
+  {
+    const auto window = resumed.accumulate(1, true);
+    resumed.pass({.a = 8});
+  }
+  resumed.expect_gradient(resumed.a, 8);
+});
+TEST(ZeroGrad, LibTorchsOwnBeforeASaveDropsTheWindow) {
+  cleared_and_saved.on_threads({1, 2, 3});
+}
+
 // The zero_grad(false) of the module or of LibTorch's optimizer leaves zeros. The next window begins without gradients.
 const RankCase zeroed_in_place("zeroed_in_place", [](const Communicator& communicator) {
   for (const bool last : {true, false}) {

@@ -56,7 +56,19 @@ class TrainingGenerator {
       const TrainingMove gather{.verb = TrainingVerb::gather, .seed = random_()};
       moves_.insert(moves_.begin() + static_cast<std::ptrdiff_t>(below(moves_.size() + 1)), gather);
     }
+    // safetensors has no double complex numbers.
+    if (!is_refused && !program_.is_complex && chance(30)) add_resume();
     program_.iterations.push_back({.moves = moves_, .is_refused = is_refused});
+  }
+
+  /// The process that resumes has no forward pass yet, so a forward pass or the next iteration must follow.
+  void add_resume() {
+    std::vector<std::size_t> places{moves_.size()};
+    for (std::size_t i = 0; i < moves_.size(); ++i) {
+      if (moves_[i].verb == TrainingVerb::forward) places.push_back(i);
+    }
+    const TrainingMove resume{.verb = TrainingVerb::resume, .seed = random_()};
+    moves_.insert(moves_.begin() + static_cast<std::ptrdiff_t>(places[below(places.size())]), resume);
   }
 
   void add_step(int part) {
@@ -96,8 +108,18 @@ TrainingProgram random_training(std::uint64_t seed, int ranks) {
 }
 
 std::string describe(const TrainingProgram& program) {
-  const std::array names{"forward",  "backward",  "clip",    "step",     "zero_grad",           "gather",
-                         "unfreeze", "add_layer", "prepare", "set_rate", "set_rate_of_one_rank"};
+  const std::array names{"forward",
+                         "backward",
+                         "clip",
+                         "step",
+                         "zero_grad",
+                         "gather",
+                         "unfreeze",
+                         "add_layer",
+                         "prepare",
+                         "set_rate",
+                         "set_rate_of_one_rank",
+                         "resume"};
   const std::array policies{"every pass", "manual", "automatic"};
   std::ostringstream text;
   text << "seed " << program.seed << ", " << program.ranks << " ranks, "
@@ -111,6 +133,7 @@ std::string describe(const TrainingProgram& program) {
         case TrainingVerb::forward:
         case TrainingVerb::gather:
         case TrainingVerb::prepare:
+        case TrainingVerb::resume:
           break;
         default:
           text << ' ' << move.part;

@@ -22,6 +22,7 @@ enum class TrainingVerb {
   prepare,               ///< prepares the model and both optimizers again
   set_rate,              ///< sets the learning rate of the part's optimizer
   set_rate_of_one_rank,  ///< sets the learning rate on the last rank only
+  resume,                ///< saves a checkpoint, and loads it into a new Accelerator, model and optimizers
 };
 
 struct TrainingMove {

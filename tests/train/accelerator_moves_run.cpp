@@ -83,20 +83,25 @@ std::array<at::Tensor, 2> PartsImpl::losses(const at::Tensor& samples) {
 }
 
 TrainingRun::TrainingRun(const TrainingProgram& program, const Communicator& communicator)
-    : program_(program), status_(communicator.duplicate("status")), model_(program) {
-  accelerator_ = std::make_unique<Accelerator>(AcceleratorOptions{.sync_policy = program.policy,
-                                                                  .buckets = program.buckets,
-                                                                  .buffer_sync = program.buffer_sync,
-                                                                  .communicator = communicator});
+    : program_(program), communicator_(communicator), status_(communicator.duplicate("status")), model_(program) {
   for (int rank = 0; rank < program.ranks; ++rank) replicas_.push_back({.model = Parts(program)});
+  start();
   for (int part = 0; part < 2; ++part) {
-    sgd_[part] = std::make_shared<torch::optim::SGD>(trained(*model_->part(part)), learning_rate);
     replica_sgd_[part] = std::make_shared<torch::optim::SGD>(trained(*replicas_[0].model->part(part)), learning_rate);
   }
   prepare();
 }
 
 TrainingRun::~TrainingRun() = default;
+
+void TrainingRun::start() {
+  accelerator_ = std::make_unique<Accelerator>(AcceleratorOptions{.sync_policy = program_.policy,
+                                                                  .buckets = program_.buckets,
+                                                                  .buffer_sync = program_.buffer_sync,
+                                                                  .communicator = communicator_});
+  for (int part = 0; part < 2; ++part)
+    sgd_[part] = std::make_shared<torch::optim::SGD>(trained(*model_->part(part)), learning_rate);
+}
 
 std::string TrainingRun::run() {
   for (std::size_t i = 0; i < program_.iterations.size(); ++i) {
@@ -143,10 +148,6 @@ std::string TrainingRun::run_iteration(const TrainingIteration& iteration) {
 }
 
 void TrainingRun::run_move(const TrainingMove& move) {
-  const auto grow = [&](const at::Tensor& parameter) {
-    sgd_[move.part]->add_param_group(torch::optim::OptimizerParamGroup({parameter}));
-  };
-  Part& part = model_->part(move.part);
   std::optional<Optimizer>& optimizer = optimizers_[move.part];
   switch (move.verb) {
     case TrainingVerb::forward:
@@ -155,7 +156,7 @@ void TrainingRun::run_move(const TrainingMove& move) {
     case TrainingVerb::backward:
       return accelerator_->backward(losses_[move.part]);
     case TrainingVerb::clip:
-      accelerator_->clip_grad_norm_(trained(*part), largest_norm(move));
+      accelerator_->clip_grad_norm_(trained(*model_->part(move.part)), largest_norm(move));
       return;
     case TrainingVerb::step:
       return optimizer->step();
@@ -164,9 +165,9 @@ void TrainingRun::run_move(const TrainingMove& move) {
     case TrainingVerb::gather:
       return gather(move);
     case TrainingVerb::unfreeze:
-      return grow(part->unfreeze());
     case TrainingVerb::add_layer:
-      return grow(part->add_layer());
+      grown_.push_back(move);
+      return grow(move);
     case TrainingVerb::prepare:
       return prepare();
     case TrainingVerb::set_rate:
@@ -174,7 +175,28 @@ void TrainingRun::run_move(const TrainingMove& move) {
     case TrainingVerb::set_rate_of_one_rank:
       if (status_.rank() + 1 == program_.ranks) optimizer->set_learning_rate(0.5 * optimizer->learning_rate());
       return;
+    case TrainingVerb::resume:
+      return resume();
   }
+}
+
+void TrainingRun::grow(const TrainingMove& move) {
+  Part& part = model_->part(move.part);
+  const at::Tensor parameter = move.verb == TrainingVerb::unfreeze ? part->unfreeze() : part->add_layer();
+  sgd_[move.part]->add_param_group(torch::optim::OptimizerParamGroup({parameter}));
+}
+
+void TrainingRun::resume() {
+  const std::string folder = status_.broadcast_object((folder_.path() / std::to_string(saves_++)).string());
+  accelerator_->save_state({.folder = folder});
+  optimizers_ = {};
+  losses_ = {};
+  accelerator_.reset();
+  model_ = Parts(program_);
+  start();
+  for (const TrainingMove& move : grown_) grow(move);
+  prepare();
+  accelerator_->load_state(folder);
 }
 
 void TrainingRun::gather(const TrainingMove& move) {

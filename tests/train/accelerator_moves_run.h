@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "support/temporary_folder.h"
 #include "train/accelerator_moves.h"
 #include "tutti/comm/communicator.h"
 #include "tutti/optim/optimizer.h"
@@ -74,6 +75,10 @@ class TrainingRun {
 
   std::string run_iteration(const TrainingIteration& iteration);
   void run_move(const TrainingMove& move);
+  void start();
+  /// Unfreezes or adds a parameter.
+  void grow(const TrainingMove& move);
+  void resume();
   void gather(const TrainingMove& move);
   void prepare();
   void recover();
@@ -85,6 +90,7 @@ class TrainingRun {
   std::string difference() const;
 
   const TrainingProgram& program_;
+  Communicator communicator_;
   Communicator status_;  // for the test's own communication
   std::unique_ptr<Accelerator> accelerator_;
   Parts model_;
@@ -93,6 +99,9 @@ class TrainingRun {
   std::array<at::Tensor, 2> losses_;
   std::vector<Replica> replicas_;
   std::array<std::shared_ptr<torch::optim::SGD>, 2> replica_sgd_;  // of the first replica
+  std::vector<TrainingMove> grown_;  // the moves that have added a parameter to an optimizer
+  TemporaryFolder folder_;           // of checkpoints; rank 0's is used
+  int saves_ = 0;
   std::string found_;
   int completed_ = 0;
   int refused_ = 0;
