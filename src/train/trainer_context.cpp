@@ -61,6 +61,7 @@ StateDict TrainerContext::Progress::state_dict() const {
   StateDict state;
   state.set("global_step", global_step);
   state.set("epoch", epoch + (epoch_has_ended ? 1 : 0));
+  state.set("evaluated_step", evaluated_step);
   state.set("evaluation_is_due", evaluation_is_due);
   return state;
 }
@@ -69,6 +70,7 @@ void TrainerContext::Progress::load_state_dict(const StateDict& state) {
   const auto step = state.get<std::int64_t>("global_step");
   epoch = state.get<std::int64_t>("epoch") - (epoch_has_ended ? 1 : 0);  // fit() adds 1 after on_epoch_end
   global_step = step;
+  evaluated_step = state.contains("evaluated_step") ? state.get<std::int64_t>("evaluated_step") : step;
   evaluation_is_due =
       state.contains("evaluation_is_due") && state.get<bool>("evaluation_is_due");  // not in earlier versions
 }
@@ -164,12 +166,12 @@ void TrainerContext::begin_fit(std::optional<std::int64_t> batches_per_epoch) {
   require_same_callbacks();
   take_project();
   if (options_.resume) {
-    accelerator_.load_latest_state({});
+    if (accelerator_.load_latest_state({})) last_evaluation_.clear();
   } else if (!accelerator_.project().project_dir.empty()) {
     accelerator_.state_->require_same_run("Trainer", "set TrainerOptions::resume to resume it");
   }
-  if (evaluated_step_ != global_step()) last_evaluation_.clear();
-  logged_step_ = evaluated_step_ = saved_step_ = global_step();
+  if (progress_->evaluated_step != global_step()) last_evaluation_.clear();
+  logged_step_ = saved_step_ = global_step();
   Tracker*& tensorboard = accelerator_.state_->project_tensorboard;
   if (options_.tensorboard && accelerator_.is_main_process() && tensorboard == nullptr) {
     auto tracker = std::make_unique<TensorBoardTracker>(accelerator_.project().project_dir / "tensorboard");
@@ -319,8 +321,11 @@ void TrainerContext::finish() {
     accelerator_.communicator().barrier(comm::internal_call("end of the run after stop()")).wait();
   }
   if (options_.log_every > 0 && logged_step_ < global_step()) log_metrics();
-  if (!options_.evaluate_every.is_never() && evaluated_step_ < global_step() && !signal_received_) evaluate({});
-  if (!accelerator_.project().project_dir.empty() && saved_step_ < global_step()) save_checkpoint({});
+  const bool evaluates =
+      !options_.evaluate_every.is_never() && progress_->evaluated_step < global_step() && !signal_received_;
+  if (evaluates) evaluate({});
+  const bool saves = !accelerator_.project().project_dir.empty() && (evaluates || saved_step_ < global_step());
+  if (saves) save_checkpoint({});
 }
 
 void TrainerContext::fail_without_data() {
@@ -356,7 +361,7 @@ Scalars TrainerContext::evaluate(const CallSite& where) {
   for (auto& [name, value] : results) name.insert(0, "eval/");
   if (accelerator_.project().retention.keep_best) metric_in(results, options_.checkpoint_metric, "checkpoint_metric");
   last_evaluation_ = results;
-  evaluated_step_ = global_step();
+  progress_->evaluated_step = global_step();
   log(results);
   trigger(&Callback::on_evaluate_end, results);
   return results;
@@ -369,7 +374,7 @@ std::filesystem::path TrainerContext::save_checkpoint(const CallSite& where) {
   trigger(&Callback::on_checkpoint_start);
   SaveStateOptions save{.asynchronous = options_.asynchronous_checkpoints};
   for (const auto& [name, value] : last_evaluation_) {
-    if (name == options_.checkpoint_metric && evaluated_step_ == global_step()) save.metric = value;
+    if (name == options_.checkpoint_metric && progress_->evaluated_step == global_step()) save.metric = value;
   }
   const std::filesystem::path folder = accelerator_.save_state(save, {});
   saved_step_ = global_step();

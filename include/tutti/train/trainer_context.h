@@ -112,8 +112,9 @@ class TrainerContext {
   struct Progress final : Stateful {
     std::int64_t global_step = 0;
     std::int64_t epoch = 0;
-    bool evaluation_is_due = false;  // of evaluate_every, which a signal has left to the resumed run
-    bool epoch_has_ended = false;    // in on_epoch_end: the loader is in the next epoch, and so is a checkpoint
+    std::int64_t evaluated_step = 0;  // of the last evaluation
+    bool evaluation_is_due = false;   // of evaluate_every, which a signal has left to the resumed run
+    bool epoch_has_ended = false;     // in on_epoch_end: the loader is in the next epoch, and so is a checkpoint
     StateDict state_dict() const override;
     void load_state_dict(const StateDict& state) override;
   };
@@ -233,7 +234,6 @@ class TrainerContext {
   Phase phase_ = Phase::between_steps;
   bool last_step_ = false;  // the last optimizer step has read the last batch of max_epochs, on all ranks
   std::int64_t logged_step_ = 0;
-  std::int64_t evaluated_step_ = -1;
   std::int64_t saved_step_ = -1;
   double waited_before_ = 0;
   std::chrono::steady_clock::time_point step_began_{};

@@ -69,8 +69,8 @@ struct TrainerOptions {
   std::string plateau_metric = "eval/loss";
   /// SIGINT and SIGTERM end the run after the current step, with a checkpoint and without an evaluation. A second
   /// SIGINT ends the program at once. Further SIGTERMs have no effect, because schedulers repeat SIGTERM. A signal
-  /// after the last step is raised again at the end of fit(), for the handler of the program. An evaluation of
-  /// evaluate_every that the signal left out is the first action of the resumed run.
+  /// after the last step is raised again at the end of fit(), for the handler of the program. The resumed
+  /// run makes up for an evaluation that the signal left out: of evaluate_every first, at the end of the run last.
   bool stop_on_signal = true;
 
   /// Show a progress bar on the standard error of rank 0.

@@ -1,0 +1,255 @@
+// Random runs of a Trainer that signals interrupt, compared with the same run without an interruption: parameters,
+// schedule, callbacks, evaluations and kept checkpoints. 1 and 2 ranks as threads. A failure names its seed:
+// TUTTI_SEED=n replays it, TUTTI_MOVES=m runs m programs from there.
+#include <gtest/gtest.h>
+#include <torch/optim/adamw.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <set>
+#include <sstream>
+#include <string>
+#include <utility>
+
+#include "support/rank_case.h"
+#include "support/temporary_folder.h"
+#include "train/training_run.h"
+#include "tutti/optim/plateau.h"
+#include "tutti/optim/schedules.h"
+#include "tutti/train/callbacks/best_model.h"
+#include "tutti/train/callbacks/early_stopping.h"
+#include "tutti/train/callbacks/ema.h"
+#include "tutti/train/trainer.h"
+
+namespace tutti::test::random_runs_test {
+namespace {
+
+struct RunProgram {
+  int ranks = 1;
+  std::int64_t samples = 8;
+  int accumulation = 1;
+  DataLoaderOptions data{};
+  TrainerOptions options{};
+  RetentionOptions retention{};
+  bool follows_plateau = false;
+  bool weighted = false;
+  bool has_ema = false;
+  bool has_best_model = false;
+  std::optional<int> patience{};
+  std::set<std::int64_t> signals;  ///< micro-batches of the run, from 1, in which a signal arrives
+};
+
+class RunGenerator {
+ public:
+  explicit RunGenerator(std::uint64_t seed) : random_(seed) {}
+
+  RunProgram program() {
+    RunProgram program;
+    program.ranks = 1 + static_cast<int>(below(2));
+    program.samples = 4 + static_cast<std::int64_t>(below(20));
+    program.accumulation = chance(50) ? 1 : 1 + static_cast<int>(below(3));
+    program.data = {.batch_size = 1 + static_cast<std::int64_t>(below(2)),
+                    .shuffle = chance(70),
+                    .seed = 5,
+                    .sharding = chance(70) ? Sharding::interleaved : Sharding::batches,
+                    .drop_last = chance(20),
+                    .num_workers = chance(15) ? 1 : 0};
+    TrainerOptions& options = program.options;
+    const bool by_epochs = chance(60);
+    if (by_epochs) options.max_epochs = 1 + static_cast<std::int64_t>(below(4));
+    if (!by_epochs || chance(20)) options.max_steps = 3 + static_cast<std::int64_t>(below(20));
+    if (chance(50)) options.max_grad_norm = 0.5;
+    options.log_every = static_cast<std::int64_t>(below(4));
+    options.evaluate_every = interval();
+    options.save_every = interval();
+    program.retention = {.keep_last = chance(50) ? std::optional<int>(1 + static_cast<int>(below(2))) : std::nullopt};
+    if (!options.evaluate_every.is_never() && chance(40)) {
+      program.retention.keep_best = true;
+      options.save_every = options.evaluate_every;
+    }
+    options.resume = true;
+    options.asynchronous_checkpoints = chance(50);
+    options.progress_bar = false;
+    program.follows_plateau = !options.evaluate_every.is_never() && chance(30);
+    program.weighted = chance(30);
+    program.has_ema = chance(40);
+    program.has_best_model = !options.evaluate_every.is_never() && chance(40);
+    if (!options.evaluate_every.is_never() && chance(30)) program.patience = 1 + static_cast<int>(below(2));
+    for (std::uint64_t signals = 1 + below(3); signals > 0; --signals)
+      program.signals.insert(1 + static_cast<std::int64_t>(below(30)));
+    return program;
+  }
+
+ private:
+  std::uint64_t below(std::uint64_t end) { return random_() % end; }
+  bool chance(unsigned percent) { return below(100) < percent; }
+  TrainerInterval interval() {
+    const auto count = static_cast<std::int64_t>(below(4));
+    return chance(50) ? TrainerInterval(count) : TrainerInterval::epochs(count);
+  }
+  std::mt19937_64 random_;
+};
+
+std::string describe(const RunProgram& program) {
+  const auto text_of = [](TrainerInterval every) {
+    return std::to_string(every.count()) + (every.in_epochs() ? " epochs" : " steps");
+  };
+  std::ostringstream text;
+  const TrainerOptions& options = program.options;
+  text << program.ranks << " ranks, " << program.samples << " samples in batches of " << program.data.batch_size
+       << (program.data.shuffle ? " shuffled" : "") << (program.data.drop_last ? " drop_last" : "") << ", accumulation "
+       << program.accumulation << ", max_epochs " << options.max_epochs.value_or(-1) << ", max_steps "
+       << options.max_steps.value_or(-1) << ", evaluate_every " << text_of(options.evaluate_every) << ", save_every "
+       << text_of(options.save_every) << ", log_every " << options.log_every << ", keep_last "
+       << program.retention.keep_last.value_or(-1) << (program.retention.keep_best ? ", keep_best" : "")
+       << (program.follows_plateau ? ", plateau" : "") << (program.weighted ? ", weighted" : "")
+       << (program.has_ema ? ", Ema" : "") << (program.has_best_model ? ", BestModel" : "") << ", patience "
+       << program.patience.value_or(-1) << (options.asynchronous_checkpoints ? ", asynchronous" : "") << ", signals in";
+  for (const std::int64_t signal : program.signals) text << ' ' << signal;
+  return text.str();
+}
+
+/// Records events in its state, and sends SIGTERM in some micro-batches.
+struct Events final : Callback {
+  std::string log;
+  std::int64_t micro_batches = 0;
+  std::set<std::int64_t> signals;
+  std::string name() const override { return "events"; }
+  StateDict state_dict() const override {
+    StateDict state;
+    state.set("log", log);
+    state.set("micro_batches", micro_batches);
+    return state;
+  }
+  void load_state_dict(const StateDict& state) override {
+    log = state.get<std::string>("log");
+    micro_batches = state.get<std::int64_t>("micro_batches");
+  }
+  void on_step_start(TrainerContext& trainer) override {
+    if (signals.contains(++micro_batches) && trainer.accelerator().is_main_process()) ::raise(SIGTERM);
+  }
+  void on_evaluate_end(TrainerContext& trainer, const Scalars& results) override {
+    add("evaluated", trainer);
+    log += std::to_string(results[0].second) + ' ';
+  }
+  void on_epoch_end(TrainerContext& trainer) override { add("ended", trainer); }
+  void on_optimizer_step_end(TrainerContext& trainer) override {
+    add("step", trainer);
+    log += std::to_string(trainer.metrics().loss) + ' ' + std::to_string(trainer.metrics().learning_rate) + ' ';
+  }
+  void add(const std::string& what, const TrainerContext& trainer) {
+    log += what + ' ' + std::to_string(trainer.global_step()) + ' ';
+  }
+};
+
+/// Runs the program until it has ended without a signal. Returns what it has done and made.
+std::string result_of(const RunProgram& program, std::set<std::int64_t> signals, const std::filesystem::path& folder,
+                      const Communicator& communicator) {
+  std::ostringstream result;
+  for (int runs = 0;; ++runs) {
+    if (runs > 5) return "the run does not end";
+    Accelerator accelerator({.gradient_accumulation_steps = program.accumulation,
+                             .project = {.project_dir = folder, .retention = program.retention},
+                             .communicator = communicator});
+    accelerator.set_seed(3);
+    auto loader = accelerator.data_loader(Samples{program.samples}, program.data);
+    Noisy net(program.ranks == 1 ? 0.3 : 0);  // ranks as threads share a generator
+    torch::optim::AdamW adamw(net->parameters(), 0.05);
+    auto [optimizer, schedule] = [&]() -> std::pair<Optimizer, TrainerSchedule> {
+      if (program.follows_plateau) {
+        auto [model, prepared, plateau] = accelerator.prepare(net, adamw, PlateauOptions{.patience = 0});
+        return {prepared, plateau};
+      }
+      auto [model, prepared, by_step] = accelerator.prepare(net, adamw, linear_with_warmup(2, 30));
+      return {prepared, by_step};
+    }();
+    Trainer<Noisy, DataLoader<Samples>> trainer(
+        accelerator, net, optimizer, schedule, loader,
+        {.loss =
+             [&](Noisy& model, Batch& batch) {
+               const at::Tensor loss = loss_of(model->forward(batch.input), batch.target);
+               return program.weighted ? loss * static_cast<double>(batch.input.size(0)) : loss;
+             },
+         .weight = program.weighted
+                       ? std::function([](const Batch& batch) { return static_cast<double>(batch.input.size(0)); })
+                       : nullptr},
+        program.options);
+    trainer.set_evaluation([&] {
+      double sum = 0;
+      for (const at::Tensor& parameter : net->parameters()) sum += parameter.abs().sum().item<double>();
+      return Scalars{{"loss", sum}};
+    });
+    const auto events = std::make_shared<Events>();
+    events->signals = signals;
+    trainer.add_callback(events);
+    const auto ema = std::make_shared<Ema>();
+    if (program.has_ema) trainer.add_callback(ema);
+    const auto best = std::make_shared<BestModel>();
+    if (program.has_best_model) trainer.add_callback(best);
+    const auto stopping =
+        std::make_shared<EarlyStopping>(EarlyStoppingOptions{.patience = program.patience.value_or(1)});
+    if (program.patience) trainer.add_callback(stopping);
+    const StopReason reason = trainer.fit();
+    std::erase_if(signals, [&](std::int64_t signal) { return signal <= events->micro_batches; });
+    communicator.barrier().wait();
+    if (reason == StopReason::signal) continue;
+    result << events->log << "\nparameters " << std::hash<std::string>{}(bytes_of(*net)) << "\nbest " << best->best()
+           << "\nbad evaluations " << stopping->bad_evaluations() << "\naverage";
+    for (const auto& [name, average] : ema->average()) result << ' ' << average.sum().item<double>();
+    result << "\nlast evaluation";
+    for (const auto& [name, value] : trainer.last_evaluation()) result << ' ' << name << ' ' << value;
+    accelerator.wait_for_checkpoint();
+    if (program.retention.keep_best) {
+      double least = std::numeric_limits<double>::infinity();
+      for (const CheckpointInfo& info : CheckpointFolder(folder / "checkpoints").all())
+        least = std::min(least, info.metric.value_or(least));
+      result << "\nbest checkpoint " << least;
+    }
+    communicator.barrier().wait();
+    return result.str();
+  }
+}
+
+std::uint64_t variable(const char* name, std::uint64_t otherwise) {
+  const char* const text = std::getenv(name);
+  return text == nullptr ? otherwise : std::stoull(text);
+}
+
+TEST(RandomRuns, EndAsWithoutAnInterruption) {
+  const bool replays = std::getenv("TUTTI_SEED") != nullptr;
+  const std::uint64_t first = variable("TUTTI_SEED", 1);
+  const std::uint64_t programs = variable("TUTTI_MOVES", replays ? 1 : 40);
+  for (std::uint64_t seed = first; seed < first + programs; ++seed) {
+    const RunProgram program = RunGenerator(seed).program();
+    std::mutex mutex;
+    std::string wrong;
+    const TemporaryFolder whole;
+    const TemporaryFolder interrupted;
+    testing::internal::CaptureStderr();
+    try {
+      run_thread_ranks(program.ranks,
+                       [&](const Communicator& communicator) {
+                         const std::string expected = result_of(program, {}, whole.path(), communicator);
+                         const std::string actual =
+                             result_of(program, program.signals, interrupted.path(), communicator);
+                         const std::lock_guard lock(mutex);
+                         if (actual != expected)
+                           wrong = actual + "\nwhere a run without an interruption has\n" + expected;
+                       },
+                       {.timeout = std::chrono::seconds(60)});
+    } catch (const std::exception& error) {
+      wrong = std::string("an exception: ") + error.what();
+    }
+    const std::string log = testing::internal::GetCapturedStderr();
+    ASSERT_EQ(wrong, "") << "replay it with TUTTI_SEED=" << seed << '\n' << describe(program) << '\n' << log;
+  }
+}
+
+}  // namespace
+}  // namespace tutti::test::random_runs_test
