@@ -90,7 +90,8 @@ class Search {
   explicit Search(const std::vector<ProcessEnd>& ends) : ends_(ends) {}
 
   const ProcessEnd& run() {
-    const auto* current = &*std::ranges::find(ends_, ProcessEnd::State::failed, &ProcessEnd::state);
+    first_exit_ = &*std::ranges::find(ends_, ProcessEnd::State::failed, &ProcessEnd::state);
+    const auto* current = first_exit_;
     while (const auto* next = next_of(*current)) current = next;
     return *current;
   }
@@ -107,6 +108,12 @@ class Search {
            (end.was_stopped && end.state == ProcessEnd::State::ended_by_launcher);
   }
 
+  /// Whether `end` shows that this process, which the launcher has ended, had failed or called exec before. Errors of
+  /// processes that failed later may be due to the launcher.
+  bool had_left(const ProcessEnd& process, const ProcessEnd& end) const {
+    return process.state == ProcessEnd::State::ended_by_launcher && &end == first_exit_ && !end.peers_were_late;
+  }
+
   bool all_visited(const std::vector<std::size_t>& processes) const {
     return std::ranges::all_of(processes, [&](std::size_t process) { return visited_.contains(process); });
   }
@@ -118,7 +125,7 @@ class Search {
     if (end.failed_peers.empty()) return end.has_failed_call ? without_failed_call() : nullptr;
     for (const std::size_t process : end.failed_peers) {
       const auto* next = find(process);
-      if (next == nullptr || !is_suspect(*next) || visited_.contains(process)) continue;
+      if (next == nullptr || !(is_suspect(*next) || had_left(*next, end)) || visited_.contains(process)) continue;
       // Two processes that name each other say nothing, unless one was late.
       const bool names_back = !next->failed_peers.empty() && all_visited(next->failed_peers);
       if (names_back && !end.peers_were_late && !next->was_stopped) continue;
@@ -137,6 +144,7 @@ class Search {
   }
 
   const std::vector<ProcessEnd>& ends_;
+  const ProcessEnd* first_exit_ = nullptr;  // of those that failed by themselves
   std::set<std::size_t> visited_;
 };
 
@@ -144,6 +152,7 @@ class Search {
 
 NamedFailure named_failure_in(std::string_view line) {
   line = without_prefix(line);
+  NamedFailure before_reason;  // a program may begin its own lines with "rank 0: " too, so what follows counts more
   for (auto at = line.find("rank"); at != std::string_view::npos; at = line.find("rank", at + 1)) {
     std::string_view rest = line.substr(at + 4);
     if (rest.starts_with('s')) rest.remove_prefix(1);
@@ -156,7 +165,10 @@ NamedFailure named_failure_in(std::string_view line) {
     if (ranks.empty()) continue;
     if (is_self) return {.ranks = std::move(ranks), .timed_out = true};
     const std::string_view before = line.substr(0, at);
-    if (rest.starts_with(": ") && comes_before_reason(before)) return {.ranks = std::move(ranks), .timed_out = false};
+    if (rest.starts_with(": ") && comes_before_reason(before)) {
+      before_reason.ranks = std::move(ranks);
+      continue;
+    }
     const auto* phrase =
         std::ranges::find_if(beginnings, [&](const Phrase& one) { return before.ends_with(one.text); });
     if (phrase == beginnings.end()) {
@@ -165,7 +177,7 @@ NamedFailure named_failure_in(std::string_view line) {
     }
     return {.ranks = std::move(ranks), .timed_out = phrase->timed_out};
   }
-  return {};
+  return before_reason;
 }
 
 FirstFailure find_first_failure(const std::vector<ProcessEnd>& ends) {

@@ -145,7 +145,7 @@ std::optional<int> Attempts::run_one() {
   while (coordinator && !failed && !coordinator->has_finished() && !signals_.has_pending()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
-  if (failed) return failure.first->exit_status()->exit_code();
+  if (failed) return failure.exit_code;
   return started ? 0 : 128 + result.interrupted_by.value_or(SIGTERM);
 }
 

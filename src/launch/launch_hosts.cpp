@@ -114,7 +114,7 @@ class HostJob {
     const bool restarts = *job_.restart_count < job_.max_restarts && may_restart(result, failure, signals_);
     err_.append(describe(result, failure) + (restarts ? describe_restart() : ""));
     if (restarts) return std::nullopt;
-    if (failure.first != nullptr) return failure.first->exit_status()->exit_code();
+    if (failure.first != nullptr) return failure.exit_code;
     return processes_.size() == hosts_.size() ? 0 : 128 + result.interrupted_by.value_or(SIGTERM);
   }
 

@@ -41,7 +41,9 @@ ProcessEnd end_of(RankProcess& process, int ranks_per_process, const std::set<in
 }
 
 std::string describe_status(const RankProcess& rank) {
-  return (rank.was_stopped() ? "it was stopped (SIGSTOP or Ctrl+Z), then " : "") + rank.exit_status()->describe();
+  const std::string status = rank.exit_status()->describe();
+  if (rank.was_stopped()) return "it was stopped (SIGSTOP or Ctrl+Z), then " + status;
+  return rank.ended_by_launcher() ? "it had left the job and had not exited when tutti ended it, " + status : status;
 }
 
 /// The end of a job that a signal to the launcher stopped.
@@ -61,7 +63,7 @@ std::string failed_after(const RankProcess& first, const std::deque<RankProcess>
   std::vector<std::pair<std::string, std::vector<int>>> by_status;
   for (const auto& rank : ranks) {
     if (&rank == &first || !rank.exit_status() || !rank.exit_status()->failed()) continue;
-    const std::string status = rank.exit_status()->describe();
+    const std::string status = rank.exit_status()->describe() + (rank.ended_by_launcher() ? ", ended by tutti" : "");
     auto same = std::ranges::find(by_status, status, [](const auto& entry) { return entry.first; });
     if (same == by_status.end()) same = by_status.insert(by_status.end(), {status, {}});
     same->second.push_back(rank.rank());
@@ -119,7 +121,8 @@ std::string last_lines(RankProcess& failed, const std::deque<RankProcess>& ranks
 JobFailure find_failure(const Supervisor::Result& result, int ranks_per_process,
                         const std::set<int>& with_failed_calls) {
   if (result.first_failed == nullptr) return {};
-  if (result.interrupted_by) return {.first = result.first_failed};
+  if (result.interrupted_by)
+    return {.first = result.first_failed, .exit_code = result.first_failed->exit_status()->exit_code()};
   std::vector<ProcessEnd> ends;
   for (auto* process : result.exits) ends.push_back(end_of(*process, ranks_per_process, with_failed_calls));
   const auto process_of = [&](std::size_t number) {
@@ -127,6 +130,8 @@ JobFailure find_failure(const Supervisor::Result& result, int ranks_per_process,
   };
   const FirstFailure found = find_first_failure(ends);
   JobFailure failure{.first = process_of(found.process)};
+  const bool ended_by_launcher = failure.first->ended_by_launcher() && !failure.first->was_stopped();
+  failure.exit_code = (ended_by_launcher ? result.first_failed : failure.first)->exit_status()->exit_code();
   for (const std::size_t process : found.completed_before) failure.completed_before.push_back(process_of(process));
   for (const std::size_t process : found.named_elsewhere) failure.named_elsewhere.push_back(static_cast<int>(process));
   return failure;

@@ -18,6 +18,7 @@ struct JobFailure {
   RankProcess* first = nullptr;                           ///< nullptr: no process failed
   std::vector<const RankProcess*> completed_before = {};  ///< in the order of their exits
   std::vector<int> named_elsewhere = {};  ///< ranks of other nodes that the last lines of `first` name as failed
+  int exit_code = 0;                      ///< of the launcher
 };
 
 /// Which process failed first, by exits, last lines and flight records. Each process runs `ranks_per_process` ranks.

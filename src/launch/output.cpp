@@ -18,6 +18,11 @@ std::string error_text(int error) {
   return std::generic_category().message(error);
 }
 
+/// True for an error that passes when space is released.
+bool is_disk_full(int error) {
+  return error == ENOSPC || error == EDQUOT;
+}
+
 /// True if the next byte begins a line.
 bool is_at_line_begin(int fd) {
   const off_t size = ::lseek(fd, 0, SEEK_END);
@@ -33,19 +38,32 @@ bool is_stack_frame(std::string_view line) {
 
 }  // namespace
 
-std::vector<std::string> LineSplitter::feed(std::string_view bytes) {
+std::vector<std::string> LineSplitter::feed(std::string_view bytes, Clock::time_point now) {
   std::vector<std::string> lines;
   while (!bytes.empty()) {
+    if (has_returned_ && bytes.front() != '\r' && bytes.front() != '\n') overwrite(lines, now);
     const auto capacity = max_line - partial_.size();
-    const auto end = bytes.substr(0, capacity + 1).find('\n');
+    const auto end = bytes.substr(0, capacity + 1).find_first_of("\r\n");
     const auto taken = std::min({end, capacity, bytes.size()});
     partial_ += bytes.substr(0, taken);
+    has_returned_ = end != std::string_view::npos && bytes[end] == '\r';
     bytes.remove_prefix(end == std::string_view::npos ? taken : taken + 1);
+    if (has_returned_) continue;
     if (end == std::string_view::npos && bytes.empty()) break;
     lines.push_back(std::move(partial_));
     partial_.clear();
   }
   return lines;
+}
+
+void LineSplitter::overwrite(std::vector<std::string>& lines, Clock::time_point now) {
+  has_returned_ = false;
+  const bool shows = !overwritten_at_ || now - *overwritten_at_ >= overwritten_interval;
+  if (shows && !partial_.empty()) {
+    overwritten_at_ = now;
+    lines.push_back(std::move(partial_));
+  }
+  partial_.clear();
 }
 
 std::optional<std::string> LineSplitter::finish() {
@@ -54,7 +72,10 @@ std::optional<std::string> LineSplitter::finish() {
 }
 
 void Sink::append(std::string_view bytes) {
-  if (!broken_) pending_ += bytes;
+  if (broken_) return;
+  if (const int error = std::exchange(lost_by_, 0))
+    pending_ += "\ntutti: output is missing here: " + error_text(error) + '\n';
+  pending_ += bytes;
 }
 
 void Sink::write_ready() {
@@ -74,8 +95,9 @@ bool Sink::write_up_to(std::size_t count) {
   const ssize_t written = ::write(fd_, pending_.data(), std::min(count, pending_.size()));
   if (written > 0) pending_.erase(0, static_cast<std::size_t>(written));
   if (written >= 0 || errno == EINTR || errno == EAGAIN) return true;
-  // The reader of the launcher's output has exited. The job continues without output.
-  broken_ = true;
+  // The disk is full, or the reader of the launcher's output has exited: the job continues.
+  lost_by_ = errno;
+  broken_ = !is_disk_full(errno);
   pending_.clear();
   return false;
 }
@@ -135,9 +157,14 @@ void RankOutput::log(std::string_view bytes) {
       bytes.remove_prefix(static_cast<std::size_t>(written));
     } else if (errno != EINTR) {
       const int error = errno;
-      log_.reset();
-      if (!streams_.empty())
-        streams_.back().sink->append("tutti: " + log_path_.string() + " ends here: " + error_text(error) + '\n');
+      const bool has_gap = is_disk_full(error);
+      if (!has_gap) log_.reset();
+      if (!streams_.empty() && !(has_gap && std::exchange(log_has_gap_, true))) {
+        streams_.back().sink->append("tutti: " + log_path_.string() +
+                                     (has_gap ? " lacks output from here: " : " ends here: ") + error_text(error) +
+                                     '\n');
+      }
+      return;
     }
   }
 }

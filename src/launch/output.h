@@ -1,6 +1,7 @@
 #pragma once
 // The output of a rank: bytes -> lines -> the launcher's output with a prefix, a log file, and the last lines for the
 // report. No call blocks while the launcher supervises ranks, except Sink::flush().
+#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <filesystem>
@@ -18,15 +19,23 @@ namespace tutti {
 /// Splits a stream of bytes into lines.
 class LineSplitter {
  public:
-  /// Returns the lines that `bytes` completes, without line ends. Splits lines longer than max_line.
-  std::vector<std::string> feed(std::string_view bytes);
+  using Clock = std::chrono::steady_clock;
+
+  /// Returns the lines that `bytes` completes, without line ends. Splits lines longer than max_line. Text that '\r'
+  /// overwrites, as a progress bar does, is a line too, at most once in overwritten_interval.
+  std::vector<std::string> feed(std::string_view bytes, Clock::time_point now = Clock::now());
   /// Returns the text after the last line end.
   std::optional<std::string> finish();
 
   static constexpr std::size_t max_line = std::size_t{64} * 1024;
+  static constexpr std::chrono::seconds overwritten_interval{1};
 
  private:
+  void overwrite(std::vector<std::string>& lines, Clock::time_point now);
+
   std::string partial_;
+  bool has_returned_ = false;  // '\r' follows partial_: the next text overwrites it, unless the line ends
+  std::optional<Clock::time_point> overwritten_at_;  // the last overwritten text that was a line
 };
 
 /// The launcher's stdout or stderr. Buffers bytes, because the reader may be slow (a pager). The destructor flushes.
@@ -54,6 +63,7 @@ class Sink {
 
   int fd_;
   bool broken_ = false;
+  int lost_by_ = 0;  // the error that the last bytes were lost by, if later ones may be written
   std::string pending_;
 };
 
@@ -100,6 +110,7 @@ class RankOutput {
   std::function<bool(const std::string&)> takes_;
   std::filesystem::path log_path_;
   FileDescriptor log_;
+  bool log_has_gap_ = false;
   std::vector<Stream> streams_;
   std::deque<std::string> tail_;
 };

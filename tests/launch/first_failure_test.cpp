@@ -76,6 +76,24 @@ TEST(FindFirstFailure, FollowsTheErrorsToARankThatExitsLater) {
   EXPECT_EQ(find_first_failure(ends).process, 0U);
 }
 
+TEST(FindNamedFailure, PrefersTheReasonToTheRankThatPrintsIt) {
+  const auto named =
+      named_failure_in("rank 0: gradient exchange (operation 17): rank 1 disconnected (connection closed)");
+  EXPECT_EQ(named.ranks, Ranks{1});
+}
+
+// Its destructors run for longer than the launcher waits, or it has called exec.
+TEST(FindFirstFailure, NamesARankThatHadLeftAndThatTheLauncherEnded) {
+  std::vector<ProcessEnd> ends{{.process = 0, .state = State::failed, .failed_peers = {2}},
+                               {.process = 2, .state = State::ended_by_launcher}};
+  EXPECT_EQ(find_first_failure(ends).process, 2U);
+  // Rank 1 lost rank 2 when the launcher ended it.
+  ends = {{.process = 0, .state = State::failed, .failed_peers = {1}},
+          {.process = 2, .state = State::ended_by_launcher},
+          {.process = 1, .state = State::failed, .failed_peers = {2}}};
+  EXPECT_EQ(find_first_failure(ends).process, 1U);
+}
+
 TEST(FindFirstFailure, DoesNotNameARankThatTheLauncherEnded) {
   // Rank 0 computes for too long. Its peer's timeout is the failure.
   const std::vector<ProcessEnd> ends{

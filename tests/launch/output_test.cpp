@@ -28,6 +28,24 @@ TEST(LineSplitter, HasNothingLeftAfterALineEnd) {
   EXPECT_EQ(splitter.finish(), std::nullopt);
 }
 
+TEST(LineSplitter, ShowsTextThatIsOverwrittenOnceASecond) {
+  LineSplitter splitter;
+  const LineSplitter::Clock::time_point start{};
+  const auto at = [start](int milliseconds) { return start + std::chrono::milliseconds(milliseconds); };
+  EXPECT_EQ(splitter.feed("\r1 of 9", at(0)), Lines{});
+  EXPECT_EQ(splitter.feed("\r2 of 9", at(100)), Lines{"1 of 9"});
+  EXPECT_EQ(splitter.feed("\r3 of 9\r", at(200)), Lines{});
+  EXPECT_EQ(splitter.feed("\r4 of 9", at(1100)), Lines{"3 of 9"});
+  EXPECT_EQ(splitter.feed("\r9 of 9\nend", at(1200)), Lines{"9 of 9"});
+  EXPECT_EQ(splitter.finish(), "end");
+}
+
+TEST(LineSplitter, TakesBothLineEnds) {
+  LineSplitter splitter;
+  EXPECT_EQ(splitter.feed("one\r\n\r\nthree\r"), (Lines{"one", ""}));
+  EXPECT_EQ(splitter.feed("\nfour\n"), (Lines{"three", "four"}));
+}
+
 TEST(LineSplitter, CutsEndlessLines) {
   LineSplitter splitter;
   const std::string endless(LineSplitter::max_line + 10, 'x');
@@ -96,6 +114,18 @@ TEST(Sink, DropsOutputAfterTheReaderHasExited) {
   sink.append("lost too");
   EXPECT_FALSE(sink.has_pending());
   ::signal(SIGPIPE, SIG_DFL);
+}
+
+TEST(Sink, GoesOnWhenTheDiskHasSpaceAgain) {
+  const Pipe pipe;
+  const FileDescriptor file(::open("/dev/full", O_WRONLY | O_CLOEXEC));
+  Sink sink(file.get());
+  sink.append("lost");
+  sink.flush();
+  ASSERT_NE(::dup2(pipe.write_end.get(), file.get()), -1);
+  sink.append("later\n");
+  sink.flush();
+  EXPECT_EQ(pipe.read(), "\ntutti: output is missing here: No space left on device\nlater\n");
 }
 
 TEST(RankOutput, PrefixesAndKeepsTheLastLines) {
