@@ -84,9 +84,10 @@ void print_place(const tutti::Environment& environment) {
 }
 
 /// Throws UsageError for a variable that the Communicator or the Logger of a program would refuse.
-void check_variables() {
+void check_variables(const tutti::Environment& environment) {
   tutti::CommunicatorOptions options;
   (void)tutti::comm::check_options(options);
+  if (environment.world_size > 1) (void)tutti::comm::encryption_secret(options);
   (void)tutti::Logger(0);
 }
 
@@ -112,8 +113,9 @@ int print_all() {
   int code = 0;
   try {
     print_launchers();
-    print_place(tutti::read_environment());
-    check_variables();
+    const tutti::Environment environment = tutti::read_environment();
+    print_place(environment);
+    check_variables(environment);
   } catch (const tutti::UsageError& error) {
     print("error", error.what());
     code = tutti::usage_exit_code;

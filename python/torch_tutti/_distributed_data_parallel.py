@@ -35,6 +35,14 @@ def _table_with_max_norm(module, parameters):
     return None
 
 
+def _drop_prefix_in_distributed_checkpoints():
+    """Names parameters in torch.distributed.checkpoint as for PyTorch's class: without "module."."""
+    import torch.distributed.checkpoint.state_dict as state_dict
+
+    if not isinstance(state_dict.DDP, tuple):
+        state_dict.DDP = (state_dict.DDP, DistributedDataParallel)
+
+
 class DistributedDataParallel(torch.nn.Module, Joinable):
     """A model whose gradients are the mean over the ranks of a group when an optimizer uses them.
 
@@ -80,6 +88,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         check_replicas=True,
     ):
         super().__init__()
+        _drop_prefix_in_distributed_checkpoints()
         Joinable.__init__(self)
         on_devices = "parameters must be in CPU memory; for devices use PyTorch's DistributedDataParallel"
         no_delay = "not supported: gradients are synchronized as backward passes compute them"

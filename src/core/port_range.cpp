@@ -39,9 +39,10 @@ void bind_free_port(int socket, sockaddr_storage address, socklen_t length, cons
       throw std::system_error(errno, std::generic_category(), "binding a port");
     }
   }
-  throw UsageError("every port of " + std::string(port_range_variable) + "=" + describe_ports(range) +
-                   " is in use on this node: each rank needs one, and the first node up to two more. Choose a longer "
-                   "range, or end the jobs that use it.");
+  throw UsageError(
+      "every port of " + std::string(port_range_variable) + "=" + describe_ports(range) +
+      " is in use on this node: each rank needs one, and the first node up to two more. Choose a longer "
+      "range, end the jobs that use it, or wait: a port is free again a minute after its last connection.");
 }
 
 }  // namespace tutti

@@ -116,6 +116,11 @@ Description describe(const LoadedProgram& loaded) {
   add_sizes(program, description);
   for (const auto& [name, count] : loaded.report.operators) {
     const bool missing = loaded.report.missing.contains(name);
+    if (name.starts_with("aten::bernoulli")) {
+      description.notes.push_back(name +
+                                  " also acts in evaluation: run_decompositions() makes it of some dropout layers, "
+                                  "which eval() then does not switch off");
+    }
     add_line(description.text, "operator", name + ": " + std::to_string(count) + (missing ? ", missing here" : ""));
   }
   for (const std::string& name : loaded.report.missing) {

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <optional>
@@ -45,7 +46,9 @@ struct ExportedModule::Impl {
   c10::Device device{c10::kCPU};
   std::optional<at::Tensor> reference{};  ///< a floating-point parameter: the model's device and dtype
   std::optional<c10::ScalarType> export_dtype{};
+  bool has_warned = false;  // of layers that cannot be switched to training
 
+  void warn_of_eval_only();
   exported::RunState run_state(std::span<const char> training) const {
     exported::RunState now;
     now.training = training;
@@ -103,7 +106,18 @@ ExportedModule::ExportedModule(const std::filesystem::path& path, const std::str
 
 ExportedModule::~ExportedModule() = default;
 
+void ExportedModule::Impl::warn_of_eval_only() {
+  const std::set<std::string>& eval_only = loaded.report.eval_only;
+  if (eval_only.empty() || std::exchange(has_warned, true)) return;
+  std::string layers;
+  for (const std::string& layer : eval_only) layers += (layers.empty() ? "" : ", ") + layer;
+  TORCH_WARN("ExportedModule: train() has no effect on ", layers,
+             ", which was exported in eval mode. Call model.train() in Python before torch.export.export, unless it "
+             "should stay in evaluation");
+}
+
 c10::IValue ExportedModule::forward(std::vector<c10::IValue> inputs, std::map<std::string, c10::IValue> named) {
+  if (is_training() && at::GradMode::is_enabled()) impl_->warn_of_eval_only();
   const LoadedProgram& loaded = impl_->loaded;
   const auto leaves =
       exported::flatten_inputs(loaded.inputs, loaded.program.argument_names, std::move(inputs), std::move(named));

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "exported/cond_gradients.h"
 #include "exported/node_rules.h"
 #include "exported/size_operators.h"
 #include "exported/values.h"
@@ -99,17 +100,21 @@ class Interpreter {
       case Step::Kind::cond: {
         const c10::IValue condition = take(step.operands.front());
         const bool chosen = condition.isTensor() ? condition.toTensor().item<bool>() : condition.toBool();
-        branch(step, *step.graphs[chosen ? 0 : 1], 1);
+        std::vector<c10::IValue> inputs = take_from(step, 1);
+        const std::vector<at::Tensor> operands = operands_with_gradients(inputs);
+        std::vector<c10::IValue> results = Interpreter(*step.graphs[chosen ? 0 : 1], std::move(inputs), state_).run();
+        reach_operands(results, operands);
+        store_results(step, std::move(results));
         return;
       }
       case Step::Kind::autocast: {
         const Autocast scope(step.arguments, state_);
-        branch(step, *step.graphs.front(), 0);
+        run_graph(step);
         return;
       }
       case Step::Kind::grad_mode: {
         const at::AutoGradMode scope(step.arguments.front().toBool());
-        branch(step, *step.graphs.front(), 0);
+        run_graph(step);
         return;
       }
     }
@@ -214,11 +219,20 @@ class Interpreter {
     }
   }
 
-  void branch(const Step& step, const Plan& plan, std::size_t first) {
-    std::vector<c10::IValue> inputs;
-    inputs.reserve(step.operands.size());
-    for (std::size_t i = first; i < step.operands.size(); ++i) inputs.push_back(take(step.operands[i]));
-    std::vector<c10::IValue> results = Interpreter(plan, std::move(inputs), state_).run();
+  void run_graph(const Step& step) {
+    store_results(step, Interpreter(*step.graphs.front(), take_from(step, 0), state_).run());
+  }
+
+  /// The operands from number `first` on.
+  std::vector<c10::IValue> take_from(const Step& step, std::size_t first) {
+    std::vector<c10::IValue> values;
+    values.reserve(step.operands.size());
+    for (std::size_t i = first; i < step.operands.size(); ++i) values.push_back(take(step.operands[i]));
+    return values;
+  }
+
+  // Moves the results of a graph into the frame.
+  void store_results(const Step& step, std::vector<c10::IValue> results) {
     std::size_t next = 0;
     for (const ResultSlots& target : step.result_slots) {
       for (const std::int32_t slot : target.slots) {

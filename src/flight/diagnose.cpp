@@ -155,13 +155,19 @@ class Failures {
       const bool is_usable = one->state == EntryState::started || one->state == EntryState::completed;
       if (is_usable) last_usable_ = std::max(last_usable_, one->called);
     }
+    for (const auto* one : operations) {
+      if (contains(*one)) first_ended_ = std::min(first_ended_, one->ended);
+    }
   }
   bool contains(const RecordedOperation& one) const {
     return one.state == EntryState::failed && one.ended >= last_usable_;
   }
+  /// Whether the call was made after one of them.
+  bool precede(const RecordedOperation& one) const { return one.called > first_ended_; }
 
  private:
   std::int64_t last_usable_ = 0;
+  std::int64_t first_ended_ = std::numeric_limits<std::int64_t>::max();
 };
 
 /// By rank, those that have not finished the first operation that some rank has not finished.
@@ -254,7 +260,8 @@ std::string describe_blocked(const BlockedOperation& blocked, const Communicator
   return text;
 }
 
-/// The first operation number at which ranks called different operations; empty if the records show none.
+/// The first operation number at which ranks called different operations, before their calls failed; empty if the
+/// records show none.
 std::string first_difference(const std::string& name, const CommunicatorRecords& communicator) {
   struct Callers {
     std::vector<int> ranks;
@@ -262,7 +269,9 @@ std::string first_difference(const std::string& name, const CommunicatorRecords&
   };
   std::map<std::uint64_t, std::map<std::string, Callers>> calls;  // by number and text
   for (const auto& [rank, operations] : communicator.by_rank) {
+    const Failures failures(operations);
     for (const auto* one : operations) {
+      if (failures.precede(*one)) continue;
       auto& callers = calls[one->operation][one->text];
       callers.ranks.push_back(rank);
       callers.call_sites.insert(one->call_site);

@@ -1,4 +1,6 @@
 // Accelerator: logging and trackers.
+#include <cstdint>
+#include <string>
 #include <utility>
 
 #include "train/accelerator_state.h"
@@ -7,13 +9,26 @@
 
 namespace tutti {
 
+namespace {
+
+/// A number of JSON is exact up to 2^53.
+void require_step(const char* caller, std::int64_t step) {
+  constexpr std::int64_t most = std::int64_t{1} << 53;
+  if (step >= 0 && step <= most) return;
+  throw UsageError(std::string(caller) + "() with step " + std::to_string(step) + ": a step is 0 to 2^53");
+}
+
+}  // namespace
+
 void Accelerator::add_tracker(std::unique_ptr<Tracker> tracker) {
+  if (!tracker) throw UsageError("add_tracker() with a null pointer");
   if (!is_main_process()) return;
   if (const auto& run = state_->tracked_run) tracker->start(run->name, run->hyperparameters, run->step);
   state_->trackers.push_back(std::move(tracker));
 }
 
 void Accelerator::init_trackers(const std::string& run, const Hyperparameters& hyperparameters, std::int64_t step) {
+  require_step("init_trackers", step);
   if (!state_->project.project_dir.empty() && is_main_process() && state_->project_metrics == nullptr) {
     auto tracker = std::make_unique<JsonlTracker>(state_->project.project_dir / "metrics.jsonl");
     state_->project_metrics = tracker.get();
@@ -24,11 +39,13 @@ void Accelerator::init_trackers(const std::string& run, const Hyperparameters& h
 }
 
 void Accelerator::log(const Scalars& scalars, std::int64_t step) {
+  require_step("log", step);
   state_->require_tracked_run("log");
   for (const auto& tracker : state_->trackers) tracker->log(step, scalars);
 }
 
 void Accelerator::log_text(const std::string& name, const std::string& text, std::int64_t step) {
+  require_step("log_text", step);
   state_->require_tracked_run("log_text");
   for (const auto& tracker : state_->trackers) tracker->log_text(step, name, text);
 }

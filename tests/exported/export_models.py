@@ -91,6 +91,7 @@ class Mixed(nn.Module):
     def __init__(self):
         super().__init__()
         self.linear, self.scale = nn.Linear(4, 4), torch.arange(4.0)
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
         self.frozen = nn.Parameter(torch.ones(4), requires_grad=False)
         self.register_buffer("calls", torch.zeros(3), persistent=False)
         self.register_buffer("seen", torch.zeros((), dtype=torch.long))
@@ -103,7 +104,8 @@ class Mixed(nn.Module):
             low = self.linear(x)
         with torch.no_grad():
             fixed = self.linear(x) * 2
-        branch = torch.cond(x.sum() > 0, lambda q: q.sin() + self.linear(q), lambda q: q.cos() * 2, (x,))
+        branch = torch.cond(x.sum() > 0, lambda q: q.sin() + self.first(self.linear(q)),
+                            lambda q: self.second(q).cos() * 2, (x,))
         batch["m"].add_(1)
         rows = x.shape[0]
         every_second = x[torch.arange(rows, device=x.device) % 2 == 0].sum()

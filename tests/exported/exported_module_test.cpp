@@ -130,6 +130,41 @@ TEST_F(SmallModel, FilesDoNotContainNonPersistentBuffers) {
   }
 }
 
+// A program with a dropout that was exported in eval mode.
+nlohmann::json program_in_eval_mode() {
+  auto program = small_program();
+  auto& nodes = program["graph_module"]["graph"]["nodes"];
+  nodes[1]["outputs"][0]["as_tensor"]["name"] = "before";
+  nodes.push_back(nlohmann::json::parse(R"({"target": "torch.ops.aten.dropout.default",
+    "inputs": [{"name": "input", "arg": {"as_tensor": {"name": "before"}}}, {"name": "p", "arg": {"as_float": 0.5}},
+               {"name": "train", "arg": {"as_bool": false}}],
+    "outputs": [{"as_tensor": {"name": "y"}}], "metadata": {"nn_module_stack": "k,,Net;k2,drop,Dropout"}})"));
+  return program;
+}
+
+TEST_F(SmallModel, WarnsOnceOfLayersThatWereExportedInEvalMode) {
+  struct Listener final : c10::WarningHandler {
+    std::vector<std::string> heard;
+    void process(const c10::Warning& warning) override { heard.push_back(warning.msg()); }
+  };
+  auto model = load(program_in_eval_mode());
+  Listener listener;
+  const c10::WarningUtils::WarningHandlerGuard guard(&listener);
+  const auto forward = [&] { model.forward(at::ones({3, 3})); };
+  model.eval();
+  forward();
+  model.train();
+  {
+    const at::NoGradGuard no_grad;
+    forward();
+  }
+  EXPECT_TRUE(listener.heard.empty());
+  forward();
+  forward();
+  ASSERT_EQ(listener.heard.size(), 1U);
+  EXPECT_NE(listener.heard[0].find("train() has no effect on aten::dropout in drop"), std::string::npos);
+}
+
 TEST_F(SmallModel, TheReportNamesTheBuffersThatTheGraphWrites) {
   const auto path = folder_.path() / "small.pt2";
   const auto notes_of = [&](const nlohmann::json& program) {

@@ -144,6 +144,18 @@ TEST(Diagnose, ReportsTheFirstMismatch) {
       HasSubstr("First difference: operation 1 of job is barrier() on ranks 0 and 2 and broadcast() on rank 1.\n"));
 }
 
+// Each rank leaves its loop in another way.
+TEST(Diagnose, CallsAfterAFailureAreNoMismatch) {
+  const Call failed{.number = 1, .state = EntryState::failed};
+  const Call other{.number = 2, .state = EntryState::failed, .text = "broadcast()"};
+  const Call same{.number = 2, .state = EntryState::failed};
+  EXPECT_THAT(flight::diagnose({rank_with(0, {{0}, failed, other}), rank_with(1, {{0}, failed, same})}, 9 * second),
+              Not(HasSubstr("First difference")));
+  const Call different{.number = 1, .state = EntryState::failed, .text = "broadcast()"};
+  EXPECT_THAT(flight::diagnose({rank_with(0, {{0}, failed}), rank_with(1, {{0}, different})}, 9 * second),
+              HasSubstr("First difference: operation 1 of job is barrier() on rank 0 and broadcast() on rank 1.\n"));
+}
+
 // A program makes a second group of all ranks, uses it and destroys it.
 TEST(Diagnose, TellsTwoGroupsOfAllRanksApart) {
   std::vector<RankRecord> records{rank_with(0, {{0}, {1, EntryState::started}}), rank_with(1, {{0}}),

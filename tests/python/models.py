@@ -335,6 +335,7 @@ def saved_optimizers():
     first, optimizer = made()
     trained(first, optimizer, range(3))
     of_model, of_optimizer = get_state_dict(first, optimizer)
+    assert list(of_model) == list(first.module.state_dict())
     of_model = copy.deepcopy(of_model)
     of_optimizer = copy.deepcopy(of_optimizer)
     expected = trained(first, optimizer, range(3, 6))

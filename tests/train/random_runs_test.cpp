@@ -41,7 +41,7 @@ struct RunProgram {
   bool weighted = false;
   bool has_ema = false;
   bool has_best_model = false;
-  std::optional<int> patience{};
+  std::optional<int> early_stopping{};
   std::set<std::int64_t> signals;  ///< micro-batches of the run, from 1, in which a signal arrives
 };
 
@@ -80,7 +80,7 @@ class RunGenerator {
     program.weighted = chance(30);
     program.has_ema = chance(40);
     program.has_best_model = !options.evaluate_every.is_never() && chance(40);
-    if (!options.evaluate_every.is_never() && chance(30)) program.patience = 1 + static_cast<int>(below(2));
+    if (!options.evaluate_every.is_never() && chance(30)) program.early_stopping = 1 + static_cast<int>(below(2));
     for (std::uint64_t signals = 1 + below(3); signals > 0; --signals)
       program.signals.insert(1 + static_cast<std::int64_t>(below(30)));
     return program;
@@ -109,8 +109,9 @@ std::string describe(const RunProgram& program) {
        << text_of(options.save_every) << ", log_every " << options.log_every << ", keep_last "
        << program.retention.keep_last.value_or(-1) << (program.retention.keep_best ? ", keep_best" : "")
        << (program.follows_plateau ? ", plateau" : "") << (program.weighted ? ", weighted" : "")
-       << (program.has_ema ? ", Ema" : "") << (program.has_best_model ? ", BestModel" : "") << ", patience "
-       << program.patience.value_or(-1) << (options.asynchronous_checkpoints ? ", asynchronous" : "") << ", signals in";
+       << (program.has_ema ? ", Ema" : "") << (program.has_best_model ? ", BestModel" : "") << ", early stopping after "
+       << program.early_stopping.value_or(-1) << (options.asynchronous_checkpoints ? ", asynchronous" : "")
+       << ", signals in";
   for (const std::int64_t signal : program.signals) text << ' ' << signal;
   return text.str();
 }
@@ -193,8 +194,8 @@ std::string result_of(const RunProgram& program, std::set<std::int64_t> signals,
     const auto best = std::make_shared<BestModel>();
     if (program.has_best_model) trainer.add_callback(best);
     const auto stopping =
-        std::make_shared<EarlyStopping>(EarlyStoppingOptions{.patience = program.patience.value_or(1)});
-    if (program.patience) trainer.add_callback(stopping);
+        std::make_shared<EarlyStopping>(EarlyStoppingOptions{.patience = program.early_stopping.value_or(1)});
+    if (program.early_stopping) trainer.add_callback(stopping);
     const StopReason reason = trainer.fit();
     std::erase_if(signals, [&](std::int64_t signal) { return signal <= events->micro_batches; });
     communicator.barrier().wait();

@@ -95,6 +95,15 @@ TEST(TrainerMisuse, CallbacksThatCannotBe) {
   EXPECT_THROW(TrainerRun({.communicator = Communicator()}, {.max_steps = 1, .max_grad_norm = 0}), UsageError);
 }
 
+TEST(TrainerMisuse, TrackersAndStepsThatCannotBeAreRefused) {
+  Accelerator accelerator({.communicator = Communicator()});
+  EXPECT_THROW(accelerator.add_tracker(nullptr), UsageError);
+  EXPECT_THROW(accelerator.init_trackers("run", {}, -5), UsageError);
+  accelerator.init_trackers("run");
+  EXPECT_THROW(accelerator.log({{"loss", 1.0}}, -1), UsageError);
+  EXPECT_THROW(accelerator.log_text("sample", "text", (std::int64_t{1} << 53) + 1), UsageError);
+}
+
 const RankCase callbacks_of_rank_0("trainer_callbacks_of_rank_0", [](const Communicator& communicator) {
   TrainerRun run({.communicator = communicator}, {.max_steps = 2});
   if (communicator.rank() == 0) run.trainer.add_callback(std::make_shared<EarlyStopping>());

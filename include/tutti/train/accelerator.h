@@ -52,12 +52,12 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// - a tutti::Optimizer;
   /// - a tutti::Scheduler, or for PlateauOptions a tutti::ReduceLROnPlateau, whose metric is the mean over ranks.
   /// Rvalue optimizers are owned. Lvalue optimizers are referenced: they must live until the last step or save, so a
-  /// function that prepares a local optimizer passes it with std::move(). Models and the
-  /// state of optimizers are broadcast from rank 0. After a parameter was added, frozen, unfrozen or moved, prepare the
-  /// model and its optimizer (LibTorch's or the prepared one) again, between steps. The state of Adam, AdamW, SGD,
-  /// RMSprop and Adagrad then moves to the devices and dtypes of the parameters. Earlier copies of the prepared
-  /// optimizer and of its schedules stay valid. Throws MismatchError if ranks prepare different models, and UsageError
-  /// if an optimizer has parameters outside the prepared models.
+  /// function that prepares a local optimizer passes it with std::move(). Models and the state of optimizers are
+  /// broadcast from rank 0. After a parameter was added, frozen, unfrozen or moved, prepare the model and its optimizer
+  /// (LibTorch's or the prepared one) again, between steps. The state of Adam, AdamW, SGD, RMSprop and Adagrad then
+  /// moves to the devices and dtypes of the parameters. Earlier copies of the prepared optimizer and of its schedules
+  /// stay valid. Throws MismatchError if ranks prepare different models, and UsageError if an optimizer has parameters
+  /// outside the prepared models.
   template <typename... Ts>
   auto prepare(Ts&&... objects);
 
@@ -189,8 +189,9 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   /// load_state() does, and UsageError without a project folder.
   std::optional<CheckpointInfo> load_latest_state(const CallSite& where = CallSite::here());
 
-  // Tracking, on the main process. The calls have no effect on the other ranks.
-  /// Adds a tracker for log(). After init_trackers() it is started at once.
+  // Tracking, on the main process. The calls have no effect on the other ranks. They throw UsageError for a step that
+  // is not 0 to 2^53.
+  /// Adds a tracker for log(). After init_trackers() it is started at once. Throws UsageError for a null pointer.
   void add_tracker(std::unique_ptr<Tracker> tracker);
   /// Starts the trackers. With a project folder DIR they include a JsonlTracker on DIR/metrics.jsonl. `step`: the step
   /// at which a resumed run continues.
