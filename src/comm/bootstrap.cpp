@@ -24,6 +24,7 @@
 #include "core/job_secret.h"
 #include "core/launchers.h"
 #include "core/port_range.h"
+#include "core/variables.h"
 #include "tutti/core/error.h"
 #include "tutti/core/logging.h"
 
@@ -161,13 +162,14 @@ JobSecretPtr encryption_secret(const CommunicatorOptions& options) {
 }
 
 std::optional<BindAddress> bind_address_from_env() {
-  const auto interface = process_variable("GLOO_SOCKET_IFNAME");
-  if (!interface || interface->empty()) return std::nullopt;
+  const auto interface = VariableReader(&process_variable).text("GLOO_SOCKET_IFNAME");
+  if (!interface) return std::nullopt;
   return BindAddress{.interface = *interface, .address = ""};
 }
 
 BackendRequest check_options(CommunicatorOptions& options) {
-  const auto variable = options.backend == "auto" ? process_variable(backend_variable) : std::nullopt;
+  const auto variable =
+      options.backend == "auto" ? VariableReader(&process_variable).text(backend_variable) : std::nullopt;
   const std::string name = variable.value_or(options.backend);
   auto requested = parse_backend(name, variable ? std::string(backend_variable) + "=" + name + ": " : std::string(),
                                  options.device_backend);

@@ -27,7 +27,7 @@ std::string_view name_of(LogLevel level) {
 
 LogLevel level_from_environment() {
   const char* text = std::getenv("TUTTI_LOG_LEVEL");  // NOLINT(concurrency-mt-unsafe)
-  if (text == nullptr) return LogLevel::warning;
+  if (text == nullptr || *text == '\0') return LogLevel::warning;
   if (const auto level = parse_log_level(text)) return *level;
   throw UsageError("TUTTI_LOG_LEVEL='" + std::string(text) +
                    "' is not a level: use debug, info, warning, error or off");

@@ -122,6 +122,9 @@ TEST(Launchers, TuttiEnvRefusesTheVariablesThatProgramsRefuse) {
     const auto output = output_of(variable + " " + tutti_command + " env", 2);
     EXPECT_EQ(count(output, "error +" + variable + ": "), 1) << output;
   }
+  const std::string two_ranks = "RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29400 ";
+  const auto encrypted = output_of(two_ranks + "TUTTI_ENCRYPTION=1 " + tutti_command + " env", 2);
+  EXPECT_EQ(count(encrypted, "error +TUTTI_ENCRYPTION=1: encryption between ranks needs a secret"), 1) << encrypted;
   const auto output = output_of("TUTTI_LOG_LEVEL=bogus " + tutti_command + " env", 2);
   EXPECT_EQ(count(output, "error +TUTTI_LOG_LEVEL='bogus' is not a level"), 1) << output;
 }

@@ -21,7 +21,8 @@ namespace tutti {
 
 /// Shares parameters and buffers with the script: training, to(dtype), train(), eval() and load_state() change the
 /// script itself. The module has the script's tree of submodules and its names. Parameters added to the script later
-/// (register_parameter, setattr) are not seen. A frozen script has no parameters to train.
+/// (register_parameter, setattr) are not seen. A frozen script has no parameters to train. A traced module
+/// (torch.jit.trace) keeps the mode in which it was traced: train() and eval() do not change what it computes.
 /// After its first passes LibTorch runs optimized code for a script, which may round differently. A resumed run has the
 /// same bits only with torch::jit::setGraphExecutorOptimize(false).
 /// Several threads may call forward() at once if no thread changes the script.

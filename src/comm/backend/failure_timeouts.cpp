@@ -7,6 +7,7 @@
 
 #include "core/describe.h"
 #include "core/launchers.h"
+#include "core/variables.h"
 #include "tutti/core/error.h"
 
 namespace tutti::comm {
@@ -33,7 +34,7 @@ std::chrono::milliseconds heartbeat_timeout(const CommunicatorOptions& options) 
     throw UsageError("CommunicatorOptions: heartbeat_timeout must be positive, not " +
                      describe_duration(options.heartbeat_timeout) + ".");
   }
-  const auto variable = process_variable(name);
+  const auto variable = VariableReader(&process_variable).text(name);
   if (!variable || options.heartbeat_timeout != CommunicatorOptions().heartbeat_timeout) {
     return options.heartbeat_timeout;
   }
@@ -46,7 +47,7 @@ std::chrono::milliseconds deadlock_timeout(const CommunicatorOptions& options) {
     throw UsageError("CommunicatorOptions: deadlock_timeout must not be negative, but is " +
                      describe_duration(options.deadlock_timeout) + ".");
   }
-  const auto variable = process_variable(name);
+  const auto variable = VariableReader(&process_variable).text(name);
   if (!variable || options.deadlock_timeout != CommunicatorOptions().deadlock_timeout) return options.deadlock_timeout;
   return seconds_in(name, *variable, /*may_be_zero=*/true);
 }

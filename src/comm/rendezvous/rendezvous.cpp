@@ -238,6 +238,16 @@ void wait_for_rank_zero(c10d::Store& store, const std::string& key, milliseconds
   }
 }
 
+/// Whether the key is there within a moment.
+bool appears_soon(c10d::Store& store, const std::string& key) {
+  constexpr int tries = 10;
+  for (int i = 0; i < tries; ++i) {
+    if (store.check({key})) return true;
+    std::this_thread::sleep_for(milliseconds(5));
+  }
+  return false;
+}
+
 [[noreturn]] void throw_port_in_use(const Environment& environment) {
   if (environment.master_addr.starts_with(local_coordinator_scheme)) {
     throw UsageError("rank 0 cannot run the coordinator of the job " + environment.master_addr +
@@ -309,9 +319,11 @@ Rendezvous join_at_store(const c10::intrusive_ptr<c10d::Store>& store, int rank,
                          const std::string& node, const JobSecretPtr& secret, const CoordinatorOptions& options) {
   const auto connects = store->add("tutti/connects/" + std::to_string(rank), 1);
   const std::string group = "tutti/" + std::to_string(connects);
-  const auto own_store = store->clone();  // because a request that waits occupies a connection
-  if (rank != 0) wait_for_rank_zero(*own_store, group + "/coordinator", options.connect_timeout);
-  auto place = coordinator_at_store(*own_store, group + "/coordinator", rank, host, secret, options);
+  const std::string key = group + "/coordinator";
+  // A request that waits occupies a connection. To make another one can take seconds, because PyTorch's server looks up
+  // the name of its peer.
+  if (rank != 0 && !appears_soon(*store, key)) wait_for_rank_zero(*store->clone(), key, options.connect_timeout);
+  auto place = coordinator_at_store(*store, key, rank, host, secret, options);
   return join_at_place(std::move(place), rank, group, node, options);
 }
 

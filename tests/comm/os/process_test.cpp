@@ -142,7 +142,11 @@ TEST(HeartbeatTimeout, ComesFromTheVariable) {
     EXPECT_EQ(heartbeat_timeout({.heartbeat_timeout = std::chrono::seconds(3)}), std::chrono::seconds(3))
         << "the program's option has precedence";
   }
-  for (const char* wrong : {"", "0", "-1", "soon", "1s", "1e99", "nan"}) {
+  {
+    const Variable empty("");
+    EXPECT_EQ(heartbeat_timeout(), std::chrono::seconds(15));
+  }
+  for (const char* wrong : {"0", "-1", "soon", "1s", "1e99", "nan"}) {
     const Variable variable(wrong);
     EXPECT_THROW((void)heartbeat_timeout(), UsageError) << wrong;
   }

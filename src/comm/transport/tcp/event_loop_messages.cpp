@@ -6,10 +6,12 @@
 #include <cstring>
 #include <iterator>
 #include <new>
+#include <string>
 #include <system_error>
 #include <utility>
 
 #include "comm/transport/tcp/event_loop.h"
+#include "tutti/core/logging.h"
 
 namespace tutti::comm {
 namespace {
@@ -164,7 +166,9 @@ void EventLoop::close_channel(const ClosedChannel& closed, bool cancel_sends) {
 void EventLoop::contact(int rank, Effects& effects) {
   try {
     make_connection(rank);
-  } catch (const std::system_error&) {
+  } catch (const std::system_error& error) {
+    // The cause is on this rank, such as too many open files. The error of the call names the peer.
+    Logger(rank_).warning("cannot connect to rank " + std::to_string(rank) + ": " + error.what());
     fail_peer(rank, Outcome::Kind::disconnected, effects);
   }
 }
