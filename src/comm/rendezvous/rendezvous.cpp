@@ -238,7 +238,7 @@ void wait_for_rank_zero(c10d::Store& store, const std::string& key, milliseconds
   }
 }
 
-/// Whether the key is there within a moment.
+/// Whether the key is there within 50 ms.
 bool appears_soon(c10d::Store& store, const std::string& key) {
   constexpr int tries = 10;
   for (int i = 0; i < tries; ++i) {
