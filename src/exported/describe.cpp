@@ -118,7 +118,7 @@ Description describe(const LoadedProgram& loaded) {
     const bool missing = loaded.report.missing.contains(name);
     if (name.starts_with("aten::bernoulli")) {
       description.notes.push_back(name +
-                                  " also acts in evaluation: run_decompositions() makes it of some dropout layers, "
+                                  " also acts in evaluation: run_decompositions() replaces some dropout layers by it, "
                                   "which eval() then does not switch off");
     }
     add_line(description.text, "operator", name + ": " + std::to_string(count) + (missing ? ", missing here" : ""));

@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "tracking/step_limit.h"
 #include "train/accelerator_state.h"
 #include "tutti/core/error.h"
 #include "tutti/tracking/jsonl_tracker.h"
@@ -11,10 +12,8 @@ namespace tutti {
 
 namespace {
 
-/// A number of JSON is exact up to 2^53.
 void require_step(const char* caller, std::int64_t step) {
-  constexpr std::int64_t most = std::int64_t{1} << 53;
-  if (step >= 0 && step <= most) return;
+  if (step >= 0 && step <= largest_step) return;
   throw UsageError(std::string(caller) + "() with step " + std::to_string(step) + ": a step is 0 to 2^53");
 }
 

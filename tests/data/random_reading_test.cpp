@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <iterator>
 #include <memory>
 #include <optional>
@@ -17,6 +16,7 @@
 
 #include "data/numbers.h"
 #include "data/streams.h"
+#include "support/replay.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/data/loader_position.h"
 
@@ -347,15 +347,8 @@ class ReadingRun {
   Epoch epoch_;
 };
 
-std::uint64_t variable(const char* name, std::uint64_t otherwise) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? otherwise : std::stoull(text);
-}
-
 TEST(RandomReading, ReadsEverySampleOfAnEpochInThePlacesOfOneProcess) {
-  const bool replays = std::getenv("TUTTI_SEED") != nullptr;
-  const std::uint64_t first = variable("TUTTI_SEED", 1);
-  const std::uint64_t programs = variable("TUTTI_MOVES", replays ? 1 : 1500);
+  const auto [first, programs] = seeds_to_run(1500);
   for (std::uint64_t seed = first; seed < first + programs; ++seed) {
     const ReadingProgram program = ProgramGenerator(seed).program();
     ASSERT_EQ(ReadingRun(program).run(), "") << "replay it with TUTTI_SEED=" << seed << '\n' << describe(program);

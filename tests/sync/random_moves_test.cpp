@@ -2,21 +2,16 @@
 // TUTTI_SEED=n replays seed n, TUTTI_MOVES=m runs m programs from there.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <iostream>
 #include <mutex>
 #include <string>
 
 #include "support/rank_case.h"
+#include "support/replay.h"
 #include "sync/random_moves_run.h"
 
 namespace tutti::test::random_moves_test {
 namespace {
-
-std::uint64_t variable(const char* name, std::uint64_t otherwise) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? otherwise : std::stoull(text);
-}
 
 int ranks_of(std::uint64_t seed) {
   return 1 + static_cast<int>(seed % 4);
@@ -119,9 +114,7 @@ void expect_right(std::uint64_t seed, Count& count) {
 }
 
 TEST(RandomMoves, AgreeWithOneProcessOrAreAnErrorOnAllRanks) {
-  const bool replays = std::getenv("TUTTI_SEED") != nullptr;
-  const std::uint64_t first = variable("TUTTI_SEED", 1);
-  const std::uint64_t programs = variable("TUTTI_MOVES", replays ? 1 : 400);
+  const auto [first, programs] = seeds_to_run(400);
   Count count;
   for (std::uint64_t seed = first; seed < first + programs; ++seed) {
     expect_right(seed, count);

@@ -3,26 +3,19 @@
 // TUTTI_MOVES=m runs m programs from there.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <iostream>
 #include <mutex>
 #include <string>
 
 #include "support/rank_case.h"
+#include "support/replay.h"
 #include "train/accelerator_moves_run.h"
 
 namespace tutti::test::accelerator_moves_test {
 namespace {
 
-std::uint64_t variable(const char* name, std::uint64_t otherwise) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? otherwise : std::stoull(text);
-}
-
 TEST(RandomMoves, OfAnAcceleratorAgreeWithOneProcessOrAreAnErrorOnAllRanks) {
-  const bool replays = std::getenv("TUTTI_SEED") != nullptr;
-  const std::uint64_t first = variable("TUTTI_SEED", 1);
-  const std::uint64_t programs = variable("TUTTI_MOVES", replays ? 1 : 60);
+  const auto [first, programs] = seeds_to_run(60);
   std::mutex mutex;
   int completed = 0;
   int refused = 0;

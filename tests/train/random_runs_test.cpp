@@ -5,7 +5,6 @@
 #include <torch/optim/adamw.h>
 
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <memory>
@@ -18,6 +17,7 @@
 #include <utility>
 
 #include "support/rank_case.h"
+#include "support/replay.h"
 #include "support/temporary_folder.h"
 #include "train/training_run.h"
 #include "tutti/optim/plateau.h"
@@ -217,15 +217,8 @@ std::string result_of(const RunProgram& program, std::set<std::int64_t> signals,
   }
 }
 
-std::uint64_t variable(const char* name, std::uint64_t otherwise) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? otherwise : std::stoull(text);
-}
-
 TEST(RandomRuns, EndAsWithoutAnInterruption) {
-  const bool replays = std::getenv("TUTTI_SEED") != nullptr;
-  const std::uint64_t first = variable("TUTTI_SEED", 1);
-  const std::uint64_t programs = variable("TUTTI_MOVES", replays ? 1 : 40);
+  const auto [first, programs] = seeds_to_run(40);
   for (std::uint64_t seed = first; seed < first + programs; ++seed) {
     const RunProgram program = RunGenerator(seed).program();
     std::mutex mutex;

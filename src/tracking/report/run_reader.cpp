@@ -11,6 +11,7 @@
 
 #include "core/json_depth.h"
 #include "tracking/report/html.h"
+#include "tracking/step_limit.h"
 #include "tutti/core/error.h"
 
 namespace tutti {
@@ -43,9 +44,8 @@ class RunParser {
         !event["step"].is_number_integer()) {
       return false;
     }
-    constexpr std::int64_t most_steps = std::int64_t{1} << 53;  // as doubles, they are exact
-    const auto step = event["step"].get<std::int64_t>();        // negative if an unsigned number is too large
-    if (step < 0 || step > most_steps) return false;
+    const auto step = event["step"].get<std::int64_t>();  // negative if an unsigned number is too large
+    if (step < 0 || step > largest_step) return false;
     const auto kind = event.value("event", Json());
     const auto time = event["time"].get<double>();
     const bool is_ours = kind == "start"     ? start(event, step, time)
