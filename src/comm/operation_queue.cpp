@@ -248,9 +248,9 @@ void OperationQueue::fail(const Operation& operation, const TransferError& error
                   .message = operation.describe() + ": no answer from " + job_ranks_.describe(error.peers()) + " (" +
                              first_line(lookup_error.what()) + ")"};
   }
-  const bool is_own_device =
-      error.kind() == TransferError::Kind::timeout && error.peers() == std::vector<int>{backend_->rank()};
-  failure_ = is_own_device ? operation.describe() + ": " + error.what() : root_cause.message;
+  // Such as a device that does not answer, or no descriptor for a connection.
+  const bool is_own = error.peers() == std::vector<int>{backend_->rank()};
+  failure_ = is_own ? operation.describe() + ": " + error.what() : root_cause.message;
   failed_ranks_ = root_cause.failed_ranks;
   const std::string mismatch_reason = mismatch_reason_;
   lock.unlock();

@@ -7,7 +7,7 @@ namespace {
 
 /// mpirun does not set the address of rank 0.
 void require_master(const VariableReader& variables, const std::string& pass_on, Environment& environment) {
-  const auto address = variables.text("MASTER_ADDR");
+  const auto address = read_address(variables);
   const auto port = read_port(variables);
   if (!address || !port) {
     throw UsageError(std::string(address ? "MASTER_PORT" : "MASTER_ADDR") + " is not set, but the job has " +

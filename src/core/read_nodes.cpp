@@ -52,7 +52,7 @@ void read_nodes(const VariableReader& variables, const VariableNames& names, Env
 }
 
 void read_master_on_one_node(const VariableReader& variables, const std::string& job, Environment& environment) {
-  const auto address = variables.text("MASTER_ADDR");
+  const auto address = read_address(variables);
   const auto port = read_port(variables);
   if (address && !port && environment.world_size > 1) {
     throw UsageError(format_variable("MASTER_ADDR", *address) +

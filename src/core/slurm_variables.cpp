@@ -114,7 +114,7 @@ std::uint16_t port_of_job(const std::string& job) {
 /// Rank 0 runs on the first node of the list.
 void read_master_on_first_node(const VariableReader& variables, Environment& environment) {
   const std::string several = ", but the job has " + std::to_string(environment.num_nodes) + " nodes: ";
-  if (const auto address = variables.text("MASTER_ADDR")) {
+  if (const auto address = read_address(variables)) {
     environment.master_addr = *address;
   } else if (const auto list = nodelist(variables)) {
     environment.master_addr = expand_nodelist(list->name, list->value).front();

@@ -20,7 +20,7 @@ std::optional<std::uint16_t> read_coordinator_port(const VariableReader& variabl
 }
 
 void read_master(const VariableReader& variables, Environment& environment) {
-  const auto address = variables.text("MASTER_ADDR");
+  const auto address = read_address(variables);
   const bool has_port = variables.has("MASTER_PORT");
   if (environment.world_size > 1 && !address) {
     throw UsageError("MASTER_ADDR is not set, but " + format_variable("WORLD_SIZE", environment.world_size) +

@@ -79,4 +79,15 @@ std::optional<std::uint16_t> read_port(const VariableReader& variables, const st
   return static_cast<std::uint16_t>(*port);
 }
 
+std::optional<std::string> read_address(const VariableReader& variables, const std::string& name) {
+  auto address = variables.text(name);
+  if (address) require_no_brackets(name, *address);
+  return address;
+}
+
+void require_no_brackets(const std::string& name, const std::string& address) {
+  if (!address.starts_with('[')) return;
+  throw UsageError(format_variable(name, address) + ": write an IPv6 address without brackets");
+}
+
 }  // namespace tutti

@@ -46,4 +46,9 @@ std::optional<std::uint16_t> parse_port(std::string_view text);
 /// A port; nullopt if it is unset. Throws UsageError.
 std::optional<std::uint16_t> read_port(const VariableReader& variables, const std::string& name = "MASTER_PORT");
 
+/// A host name or an address; nullopt if it is unset. Throws UsageError.
+std::optional<std::string> read_address(const VariableReader& variables, const std::string& name = "MASTER_ADDR");
+/// Throws UsageError for "[::1]". `name` is that of the variable or option.
+void require_no_brackets(const std::string& name, const std::string& address);
+
 }  // namespace tutti

@@ -15,6 +15,7 @@
 #include "core/job_secret.h"
 #include "core/launchers.h"
 #include "core/socket.h"
+#include "core/variables.h"
 #include "launch/flight_records.h"
 #include "launch/launch_report.h"
 #include "launch/master_socket.h"
@@ -61,6 +62,7 @@ void check(const LaunchOptions& options) {
         " nodes need --master-addr (the address of node 0) and --master-port (a free port there), the same "
         "on every node");
   }
+  require_no_brackets("--master-addr", options.master_addr);
   if (options.master_port == 0) throw UsageError("--master-port 0: choose a port from 1 to 65535, or none");
   if (options.grace && (options.grace->count() < 0 || *options.grace > max_grace)) {
     throw UsageError("--grace must be 0 to " + text(static_cast<int>(max_grace.count())) + " seconds");

@@ -67,7 +67,7 @@ LaunchOptions launch_defaults(const VariableLookup& lookup) {
   options.master_port = read_port(variables, "PET_MASTER_PORT");
   // The default 127.0.0.1 is valid for one node only.
   if (options.num_nodes > 1) options.master_addr.clear();
-  if (const auto address = variables.text("PET_MASTER_ADDR")) options.master_addr = *address;
+  if (const auto address = read_address(variables, "PET_MASTER_ADDR")) options.master_addr = *address;
   return options;
 }
 

@@ -117,6 +117,7 @@ TEST(Environment, NeedsNoMasterForOneRank) {
 TEST(Environment, NeedsAMasterForMoreRanks) {
   expect_complaint(without(torchrun(), {"MASTER_ADDR"}), {"MASTER_ADDR is not set", "WORLD_SIZE=8"});
   expect_complaint(with(torchrun(), {{"MASTER_ADDR", ""}}), {"MASTER_ADDR"});
+  expect_complaint(with(torchrun(), {{"MASTER_ADDR", "[::1]"}}), {"MASTER_ADDR='[::1]': write an IPv6 address"});
   expect_complaint(without(torchrun(), {"MASTER_PORT"}), {"MASTER_PORT is not set", "WORLD_SIZE=8"});
 }
 

@@ -26,6 +26,9 @@ const std::vector<Example>& examples() {
   static const std::vector<Example> all{
       {"...: ...the coordinator is lost", "barrier: the coordinator is lost", {}},
       {"...: on rank ... ...", "send to rank 1: on rank 2 the event loop cannot open an epoll", {2}},
+      {"...: on rank ... a connection to ... cannot be made: ...",
+       "send to rank 1: on rank 2 a connection to rank 1 cannot be made: opening a socket: Too many open files",
+       {2}},
       {"...: Rank ... successfully reached monitoredBarrier, but received errors while waiting for send/recv from "
        "...: ... reports that other ranks did not enter the barrier within ....",
        "monitored_barrier: Rank 1 successfully reached monitoredBarrier, but received errors while waiting for "

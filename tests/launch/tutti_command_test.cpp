@@ -60,6 +60,8 @@ TEST(TuttiCommand, RefusesBadInputInOneLine) {
   expect_refusal({"launch", "--master-port", "70000", "--", "true"}, "--master-port");
   expect_refusal({"launch", "--nnodes", "2", "--", "true"}, "--master-addr");
   expect_refusal({"launch", "--nnodes", "2", "--master-port", "1234", "--", "true"}, "--master-addr");
+  expect_refusal({"launch", "--nnodes", "2", "--master-addr", "[::1]", "--master-port", "1234", "--", "true"},
+                 "without brackets");
   expect_refusal({"launch", "--node-rank", "1", "--", "true"}, "--node-rank 1");
   expect_refusal({"launch", "--max-restarts", "-1", "--", "true"}, "--max-restarts -1");
   expect_refusal({"launch", "--max-restarts", "2", "--", "./there-is-no-such-program"}, "check the path");

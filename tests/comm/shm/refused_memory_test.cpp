@@ -2,6 +2,7 @@
 // messages, with a warning, or all ranks throw.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
@@ -195,6 +196,33 @@ TEST(NoDescriptors, ARankThatCannotConnectThrowsAndIsNamed) {
   EXPECT_NE(results[0].output.find("TimeoutError: rank 1 did not join"), std::string::npos) << results[0].output;
   EXPECT_EQ(results[1].output.find("connected"), std::string::npos) << results[1].output;
   EXPECT_NE(results[1].output.find("Too many open files"), std::string::npos) << results[1].output;
+}
+
+const RankProgram no_descriptor_in_a_call("no_descriptor_in_a_call", [] {
+  const auto communicator = Communicator::connect(read_environment());
+  std::optional<NoDescriptors> none;
+  if (communicator.rank() == 1) none.emplace();
+  const auto say_failure = [](const auto& call) {
+    try {
+      call();
+      say("nothing was thrown");
+    } catch (const PeerError& error) {
+      EXPECT_EQ(error.ranks(), std::vector<int>{1});
+      say(error.what());
+    }
+  };
+  at::Tensor values = at::ones({4});
+  if (communicator.rank() == 1) say_failure([&] { communicator.send(values, 0).wait(); });
+  say_failure([&] { communicator.reduce(at::ones({1 << 16})).wait(); });
+});
+
+TEST(NoDescriptors, ACallThatNeedsAConnectionNamesTheRankAndTheReason) {
+  const auto results = run_processes(no_descriptor_in_a_call, 2);
+  expect_success(results);
+  const std::string reason = ": on rank 1 a connection to rank 0 cannot be made: opening a socket: Too many open files";
+  EXPECT_NE(results[0].output.find("rank 1 disconnected"), std::string::npos) << results[0].output;
+  EXPECT_NE(results[1].output.find("send (tag 0)" + reason), std::string::npos) << results[1].output;
+  EXPECT_NE(results[1].output.find("reduce (operation 0)" + reason), std::string::npos) << results[1].output;
 }
 
 }  // namespace

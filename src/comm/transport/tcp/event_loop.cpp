@@ -63,7 +63,7 @@ void EventLoop::run() {
   Effects effects{.completions = std::exchange(callbacks_, {}), .replies = {}};
   for (auto& [rank, peer] : peers_) {
     changed_.wait(lock, [&peer = peer] { return !peer.outbox.is_writing(); });
-    fail_peer(rank, Outcome::Kind::not_sent, effects);
+    fail_peer(rank, {.kind = Outcome::Kind::not_sent}, effects);
   }
   connections_.clear();
   apply(lock, effects);
@@ -86,7 +86,7 @@ void EventLoop::handle(Lock& lock, const ConnectionPtr& connection, std::uint32_
 
 /// Returns true once the connection is open.
 bool EventLoop::greet(Lock& lock, const ConnectionPtr& connection, Effects& effects) {
-  auto reason = Outcome::Kind::disconnected;
+  Outcome reason{.kind = Outcome::Kind::disconnected};
   try {
     switch (connection->greet()) {
       case Connection::Greeting::pending:
@@ -104,7 +104,7 @@ bool EventLoop::greet(Lock& lock, const ConnectionPtr& connection, Effects& effe
         return false;
       }
       case Connection::Greeting::not_authenticated:
-        reason = Outcome::Kind::not_authenticated;
+        reason.kind = Outcome::Kind::not_authenticated;
         break;
     }
   } catch (const std::system_error&) {
@@ -121,7 +121,7 @@ bool EventLoop::greet(Lock& lock, const ConnectionPtr& connection, Effects& effe
     flush(lock, connection->rank(), effects);
     return true;
   }
-  if (connection->rank() >= 0) fail_peer(connection->rank(), reason, effects);
+  if (connection->rank() >= 0) fail_peer(connection->rank(), std::move(reason), effects);
   drop(connection);
   return false;
 }
@@ -169,7 +169,7 @@ void EventLoop::read(Lock& lock, const ConnectionPtr& connection, Effects& effec
     if (result == Connection::Read::drained) return;
     if (result == Connection::Read::closed) break;
   }
-  fail_peer(connection->rank(), Outcome::Kind::disconnected, effects);
+  fail_peer(connection->rank(), {.kind = Outcome::Kind::disconnected}, effects);
 }
 
 /// Returns false for a frame that no rank sends there.

@@ -81,7 +81,7 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
     bool was_open = false;
     Outbox outbox;
     bool write_again = false;  // the socket may take more bytes than the write in progress finds
-    Outcome::Kind failure = Outcome::Kind::disconnected;
+    Outcome failure{.kind = Outcome::Kind::disconnected};
   };
   /// The thread that handles the events of the sockets. It leaves and returns to `none`.
   enum class Handler {
@@ -95,7 +95,7 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   void make_connection(int rank);
   void watch(const ConnectionPtr& connection);
   void flush(Lock& lock, int rank, Effects& effects);
-  void fail_peer(int rank, Outcome::Kind reason, Effects& effects);
+  void fail_peer(int rank, Outcome reason, Effects& effects);
   void fail_outbox(Peer& peer, Effects& effects);
   void drop(const ConnectionPtr& connection);
   Removal remove(const Message& message, Effects& effects);

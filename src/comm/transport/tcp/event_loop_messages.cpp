@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "comm/transport/tcp/event_loop.h"
-#include "tutti/core/logging.h"
 
 namespace tutti::comm {
 namespace {
@@ -63,7 +62,7 @@ void EventLoop::await_connections(const std::vector<int>& ranks, Deadline deadli
     if (!has_ended(rank)) late.push_back(rank);
     if (peer.state != Peer::State::failed || peer.was_open) continue;  // messages will find that it has left
     throw TransferError(TransferError::Kind::connection_closed, {rank},
-                        peer.failure == Outcome::Kind::not_authenticated
+                        peer.failure.kind == Outcome::Kind::not_authenticated
                             ? "the process at its address does not know the job's secret"
                             : "no connection" + at_address(rank));
   }
@@ -112,7 +111,7 @@ Removal EventLoop::remove(const Message& message, Effects& effects) {
     try {
       return peers_[message.rank].outbox.remove(message);
     } catch (const std::bad_alloc&) {  // for a copy of the bytes that must follow: without them no frame can follow
-      fail_peer(message.rank, Outcome::Kind::disconnected, effects);
+      fail_peer(message.rank, {.kind = Outcome::Kind::disconnected}, effects);
       return Removal::absent;
     }
   }
@@ -167,9 +166,7 @@ void EventLoop::contact(int rank, Effects& effects) {
   try {
     make_connection(rank);
   } catch (const std::system_error& error) {
-    // The cause is on this rank, such as too many open files. The error of the call names the peer.
-    Logger(rank_).warning("cannot connect to rank " + std::to_string(rank) + ": " + error.what());
-    fail_peer(rank, Outcome::Kind::disconnected, effects);
+    fail_peer(rank, {.kind = Outcome::Kind::not_connected, .detail = error.what()}, effects);
   }
 }
 
@@ -212,19 +209,19 @@ void EventLoop::flush(Lock& lock, int rank, Effects& effects) {
     changed_.notify_all();
     if (peer.state == Peer::State::failed) return fail_outbox(peer, effects);
     if (count >= 0 || error == EINTR) continue;
-    if (error != EAGAIN) return fail_peer(rank, Outcome::Kind::disconnected, effects);
+    if (error != EAGAIN) return fail_peer(rank, {.kind = Outcome::Kind::disconnected}, effects);
     if (!peer.write_again) return;
   }
 }
 
-void EventLoop::fail_peer(int rank, Outcome::Kind reason, Effects& effects) {
+void EventLoop::fail_peer(int rank, Outcome reason, Effects& effects) {
   Peer& peer = peers_[rank];
   if (peer.state == Peer::State::failed) return;
   peer.state = Peer::State::failed;
-  peer.failure = reason;
+  peer.failure = std::move(reason);
   const auto connection = std::exchange(peer.connection, nullptr);
   Body none;
-  matcher_.on_disconnect(rank, connection && !connection->is_reading ? connection->body : none, reason, effects);
+  matcher_.on_disconnect(rank, connection && !connection->is_reading ? connection->body : none, peer.failure, effects);
   if (connection) drop(connection);
   fail_outbox(peer, effects);
   resume_paused();
@@ -235,7 +232,7 @@ void EventLoop::fail_peer(int rank, Outcome::Kind reason, Effects& effects) {
 void EventLoop::fail_outbox(Peer& peer, Effects& effects) {
   if (peer.outbox.is_writing()) return;
   for (auto& message : peer.outbox.messages([](const Message&) { return true; }))
-    effects.complete(std::move(message), {.kind = peer.failure});
+    effects.complete(std::move(message), peer.failure);
   peer.outbox.clear();
 }
 

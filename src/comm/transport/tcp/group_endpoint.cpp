@@ -24,6 +24,7 @@ void GroupEndpoint::post(RequestPtr request) {
   request->channel = channel_;
   request->eager_bytes = eager_bytes;
   request->health = health_;
+  request->caller = rank_;
   request->sources = global_ranks();
   request->failure_of_peer = [health = health_, peer = request->peer, call = request->description] {
     return health->failure_of(peer, call);

@@ -26,7 +26,7 @@ Outcome Matcher::end_reason(std::uint64_t channel, int rank) const {
   const auto found = channels_.find(channel);
   if (found != channels_.end() && found->second.closed_by.contains(rank))
     return {.kind = Outcome::Kind::closed_by_peer};
-  if (const auto gone = disconnected_.find(rank); gone != disconnected_.end()) return {.kind = gone->second};
+  if (const auto gone = disconnected_.find(rank); gone != disconnected_.end()) return gone->second;
   return {};
 }
 
@@ -170,7 +170,7 @@ void Matcher::on_close(std::uint64_t channel, int from, Effects& effects) {
   if (closed_channels_.contains(channel)) return;
   Channel& closed = channels_[channel];
   closed.closed_by.insert(from);
-  fail_receives(closed, from, Outcome::Kind::closed_by_peer, effects);
+  fail_receives(closed, from, {.kind = Outcome::Kind::closed_by_peer}, effects);
 }
 
 void Matcher::on_body(Body& body, int from, Effects& effects) {
@@ -184,10 +184,11 @@ void Matcher::on_body(Body& body, int from, Effects& effects) {
   body = {};
 }
 
-void Matcher::on_disconnect(int from, Body& body, Outcome::Kind reason, Effects& effects) {
+void Matcher::on_disconnect(int from, Body& body, Outcome reason, Effects& effects) {
+  reason.source = from;
   disconnected_.emplace(from, reason);
   const auto fail = [&](MessagePtr receive) {
-    if (receive) effects.complete(std::move(receive), {.kind = reason, .source = from});
+    if (receive) effects.complete(std::move(receive), reason);
   };
   fail(std::move(body.destination.receiver()));
   for (auto& [id, channel] : channels_) {
@@ -263,10 +264,10 @@ bool Matcher::fits(const MessagePtr& receive, int from, std::uint64_t bytes, Eff
   return false;
 }
 
-void Matcher::fail_receives(Channel& channel, int from, Outcome::Kind reason, Effects& effects) {
+void Matcher::fail_receives(Channel& channel, int from, const Outcome& reason, Effects& effects) {
   std::erase_if(channel.receives, [&](MessagePtr& receive) {
     if (receive->rank != from) return false;
-    effects.complete(std::move(receive), {.kind = reason});
+    effects.complete(std::move(receive), reason);
     return true;
   });
 }

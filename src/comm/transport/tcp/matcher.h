@@ -63,7 +63,7 @@ class Matcher {
   /// All bytes of the body have been read.
   void on_body(Body& body, int from, Effects& effects);
   /// The connection to the rank has ended, and so do its messages. `body` is what was being read.
-  void on_disconnect(int from, Body& body, Outcome::Kind reason, Effects& effects);
+  void on_disconnect(int from, Body& body, Outcome reason, Effects& effects);
 
   /// Whether no message has come for the receive so far.
   bool is_waiting(const Message& receive) const;
@@ -92,7 +92,7 @@ class Matcher {
   MessagePtr take_receive(std::uint64_t channel, int from, std::uint64_t tag);
   bool fits(const MessagePtr& receive, int from, std::uint64_t bytes, Effects& effects) const;
   void pull(const FrameHeader& header, int from, MessagePtr receive, Effects& effects);
-  void fail_receives(Channel& channel, int from, Outcome::Kind reason, Effects& effects);
+  void fail_receives(Channel& channel, int from, const Outcome& reason, Effects& effects);
   bool has_capacity_for(std::uint64_t bytes) const {
     return bytes + entry_bytes <= unexpected_limit_ - std::min(unexpected_limit_, unexpected_bytes_);
   }
@@ -105,7 +105,7 @@ class Matcher {
   std::uint64_t unexpected_bytes_ = 0;
   std::unordered_map<std::uint64_t, Channel> channels_;
   std::unordered_map<std::uint64_t, ClosedChannel> closed_channels_;
-  std::map<int, Outcome::Kind> disconnected_;                    // by rank
+  std::map<int, Outcome> disconnected_;                          // by rank
   std::map<std::pair<int, std::uint64_t>, Destination> pulled_;  // by sender and id
   std::map<int, std::uint64_t> last_announced_;                  // by sender: its ids ascend
 };

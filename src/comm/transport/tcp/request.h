@@ -14,6 +14,7 @@ namespace tutti::comm {
 struct Request final : Message {
   std::string description;  ///< "receive (tag 3)"
   int peer = any_source;    ///< rank in the group
+  int caller = 0;           ///< rank in the group. GroupEndpoint sets it.
   std::chrono::milliseconds timeout{0};
   std::function<void(int source)> on_completed;  ///< a message has come; `source` is a rank in the group
   /// Called once, with the failure or null. Nothing accesses the memory afterwards.

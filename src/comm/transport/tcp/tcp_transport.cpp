@@ -213,6 +213,11 @@ void TcpTransport::throw_failure(const AwaitedMessage& message, const Outcome& o
                         " bytes in a collective, but this rank expects " + std::to_string(message.memory.size()) +
                         ": pass tensors of the same size on all ranks.");
   }
+  if (outcome.kind == Outcome::Kind::not_connected) {
+    throw TransferError(Failure::connection_closed, {rank()},
+                        "on rank " + std::to_string(global_rank(rank())) + " a connection to rank " +
+                            std::to_string(global_rank(peer)) + " cannot be made: " + outcome.detail);
+  }
   if (outcome.kind != Outcome::Kind::closed) health_.throw_if_peers_failed();
   throw TransferError(Failure::connection_closed, {peer},
                       outcome.kind == Outcome::Kind::not_authenticated

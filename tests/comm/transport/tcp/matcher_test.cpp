@@ -128,7 +128,7 @@ TEST_F(MatcherTest, ALostConnectionFailsItsReceives) {
   const auto other_rank = receive_from(2);
   for (const auto& receive : {other_tag, last, broken, other_rank}) matcher.receive(receive, effects);
   expect_ended(last, OutcomeKind::completed, "last", 1);
-  matcher.on_disconnect(1, half, OutcomeKind::disconnected, effects);
+  matcher.on_disconnect(1, half, {.kind = OutcomeKind::disconnected}, effects);
   expect_ended(broken, OutcomeKind::disconnected);
   expect_ended(other_tag, OutcomeKind::disconnected);
   const auto after = receive_from(1);
@@ -139,7 +139,7 @@ TEST_F(MatcherTest, ALostConnectionFailsItsReceives) {
 
 TEST_F(MatcherTest, WhatCameBeforeTheEndIsStillReceived) {
   deliver(1, 0, "last");
-  matcher.on_disconnect(1, body_, OutcomeKind::disconnected, effects);
+  matcher.on_disconnect(1, body_, {.kind = OutcomeKind::disconnected}, effects);
   const auto last = receive_from(1);
   matcher.receive(last, effects);
   expect_ended(last, OutcomeKind::completed, "last", 1);
@@ -168,7 +168,7 @@ TEST_F(MatcherTest, UnexpectedMessagesAreLimited) {
   EXPECT_TRUE(can_accept(0, 6));
   auto half = begin(1, 0, 6);
   EXPECT_FALSE(can_accept(0, 1));
-  matcher.on_disconnect(1, half, OutcomeKind::disconnected, effects);
+  matcher.on_disconnect(1, half, {.kind = OutcomeKind::disconnected}, effects);
   EXPECT_TRUE(can_accept(0, 6));
   matcher.close_channel({.channel = channel}, effects);
   EXPECT_TRUE(can_accept(0, 1000)) << "it is discarded";
@@ -205,7 +205,7 @@ TEST_F(MatcherTest, AnIdIsAnnouncedOnce) {
   EXPECT_TRUE(frame(FrameKind::announce, 1, 1, 4));
   EXPECT_FALSE(frame(FrameKind::announce, 1, 1, 4));
   EXPECT_TRUE(frame(FrameKind::announce, 2, 1, 4)) << "of another rank";
-  matcher.on_disconnect(1, body_, OutcomeKind::disconnected, effects);
+  matcher.on_disconnect(1, body_, {.kind = OutcomeKind::disconnected}, effects);
   expect_ended(waits, OutcomeKind::disconnected);
 }
 
