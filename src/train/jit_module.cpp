@@ -5,12 +5,15 @@
 #include <utility>
 
 #include "checkpoint/tied_tensors.h"
+#include "train/jit_buffers.h"
 #include "tutti/core/error.h"
 
 namespace tutti {
 
 JitModule::JitModule(const torch::jit::Module& script)
-    : torch::nn::Module("JitModule"), script_(std::make_unique<torch::jit::Module>(script)) {
+    : torch::nn::Module("JitModule"),
+      script_(std::make_unique<torch::jit::Module>(script)),
+      assigned_buffers_(AssignedBuffer::of(script)) {
   for (const auto& parameter : script.named_parameters(/*recurse=*/false)) {
     register_parameter(parameter.name, parameter.value, parameter.value.requires_grad());
   }
@@ -23,7 +26,10 @@ JitModule::JitModule(const torch::jit::Module& script)
 JitModule::~JitModule() = default;
 
 c10::IValue JitModule::forward(std::vector<c10::IValue> inputs) {
-  return script_->forward(std::move(inputs));
+  AssigningCall call(assigned_buffers_);
+  c10::IValue output = script_->forward(std::move(inputs));
+  call.finish();
+  return output;
 }
 
 std::vector<at::Tensor> JitModule::parameters(bool recurse) const {

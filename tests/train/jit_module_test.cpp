@@ -121,6 +121,47 @@ TEST(JitModule, ForwardGivesATensorOrWhatTheScriptReturns) {
   EXPECT_TRUE(no_tensor.forward({input}).isTuple());
 }
 
+/// A script that keeps a moving average of its inputs, and multiplies by that of the passes before.
+torch::jit::Module make_average(const char* assignment) {
+  torch::jit::Module script("__torch__.Average");
+  script.register_attribute("training", c10::BoolType::get(), true);
+  script.register_parameter("weight", at::full({3}, 2.0).requires_grad_(), /*is_buffer=*/false);
+  script.register_buffer("mean", at::ones({3}));
+  script.define("def forward(self, x):\n    y = x * self.weight * self.mean\n" + std::string(assignment) +
+                "    return y\n");
+  return script;
+}
+
+TEST(JitModule, KeepsWhatTheScriptAssignsToABuffer) {
+  const auto script = make_average("    self.mean = 0.5 * self.mean + 0.5 * x.mean(0)\n");
+  torch::jit::Module outer("__torch__.Outer");
+  outer.register_module("average", script);
+  outer.define("def forward(self, x):\n    return self.average.forward(x)\n");
+  JitModule module(outer);
+  const at::Tensor mean = module.named_buffers()["average.mean"];
+  const at::Tensor first = module.forward(at::full({4, 3}, 5.0));
+  EXPECT_TRUE(at::equal(mean, at::full({3}, 3.0)));
+  const at::Tensor second = module.forward(at::full({4, 3}, 1.0));
+  EXPECT_TRUE(at::equal(mean, at::full({3}, 2.0)));
+  EXPECT_TRUE(script.attr("mean").toTensor().is_same(mean));
+  (first.sum() + second.sum()).backward();  // each with the average before its pass
+  EXPECT_TRUE(at::equal(module.named_parameters()["average.weight"].grad(), at::full({3}, 4 * 5.0 + 4 * 3.0)));
+  mean.fill_(10);  // as load_state() does
+  EXPECT_TRUE(at::equal(module.forward(at::ones({4, 3})), at::full({4, 3}, 20.0)));
+}
+
+TEST(JitModule, RefusesAnotherShapeInABuffer) {
+  const auto script = make_average("    self.mean = x.mean()\n");
+  JitModule module(script);
+  try {
+    module.forward(at::ones({4, 3}));
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("buffer 'mean'"), std::string::npos) << error.what();
+  }
+  EXPECT_TRUE(at::equal(script.attr("mean").toTensor(), at::ones({3})));
+}
+
 // Conversion before prepare() converts the script's own tensors.
 TEST(JitModule, StaysSharedThroughToDtype) {
   const auto script = make_script();

@@ -1,9 +1,10 @@
 // Random runs of a Trainer that signals interrupt, compared with the same run without an interruption: parameters,
-// schedule, callbacks, evaluations and kept checkpoints. 1 and 2 ranks as threads. A failure names its seed:
-// TUTTI_SEED=n replays it, TUTTI_MOVES=m runs m programs from there.
+// schedule, callbacks, evaluations and kept checkpoints, also with local steps. 1 and 2 ranks as threads. A failure
+// names its seed: TUTTI_SEED=n replays it, TUTTI_MOVES=m runs m programs from there.
 #include <gtest/gtest.h>
 #include <torch/optim/adamw.h>
 
+#include <array>
 #include <csignal>
 #include <filesystem>
 #include <limits>
@@ -25,6 +26,7 @@
 #include "tutti/train/callbacks/best_model.h"
 #include "tutti/train/callbacks/early_stopping.h"
 #include "tutti/train/callbacks/ema.h"
+#include "tutti/train/local_sgd.h"
 #include "tutti/train/trainer.h"
 
 namespace tutti::test::random_runs_test {
@@ -42,6 +44,7 @@ struct RunProgram {
   bool has_ema = false;
   bool has_best_model = false;
   std::optional<int> early_stopping{};
+  std::optional<LocalSGDOptions> local_sgd{};
   std::set<std::int64_t> signals;  ///< micro-batches of the run, from 1, in which a signal arrives
 };
 
@@ -81,6 +84,7 @@ class RunGenerator {
     program.has_ema = chance(40);
     program.has_best_model = !options.evaluate_every.is_never() && chance(40);
     if (!options.evaluate_every.is_never() && chance(30)) program.early_stopping = 1 + static_cast<int>(below(2));
+    if (chance(30)) program.local_sgd = local_sgd(program.follows_plateau);
     for (std::uint64_t signals = 1 + below(3); signals > 0; --signals)
       program.signals.insert(1 + static_cast<std::int64_t>(below(30)));
     return program;
@@ -92,6 +96,27 @@ class RunGenerator {
   TrainerInterval interval() {
     const auto count = static_cast<std::int64_t>(below(4));
     return chance(50) ? TrainerInterval(count) : TrainerInterval::epochs(count);
+  }
+  /// SlowMo divides by the learning rate, which a schedule may make 0.
+  LocalSGDOptions local_sgd(bool may_divide_by_rate) {
+    LocalSGDOptions options{.local_sgd_steps = 1 + static_cast<std::int64_t>(below(5))};
+    LocalSgdAlgorithmOptions& algorithm = options.algorithm;
+    algorithm.warmup_steps = chance(30) ? static_cast<std::int64_t>(below(6)) : 0;
+    if (chance(40)) algorithm.outer_optimizer = OuterOptimizer::diloco;
+    if (may_divide_by_rate && chance(50)) algorithm.outer_optimizer = OuterOptimizer::slowmo;
+    algorithm.wire = std::array{WireFormat::fp32, WireFormat::bf16, WireFormat::int8}.at(below(3));
+    algorithm.state_sync.momentum = chance(50) ? MomentumRule::local : MomentumRule::average;
+    const bool may_stream =
+        algorithm.outer_optimizer != OuterOptimizer::slowmo && algorithm.state_sync.momentum == MomentumRule::local;
+    if (may_stream && chance(50)) {
+      StreamingOptions& streaming = algorithm.streaming;
+      streaming.fragments = 1 + static_cast<int>(below(static_cast<std::uint64_t>(options.local_sgd_steps)));
+      streaming.overlap_steps =
+          static_cast<std::int64_t>(below(static_cast<std::uint64_t>(options.local_sgd_steps / streaming.fragments)));
+      streaming.keep_local_progress = chance(40);
+      if (!streaming.keep_local_progress && chance(50)) streaming.mix = 0.5;
+    }
+    return options;
   }
   std::mt19937_64 random_;
 };
@@ -110,8 +135,16 @@ std::string describe(const RunProgram& program) {
        << program.retention.keep_last.value_or(-1) << (program.retention.keep_best ? ", keep_best" : "")
        << (program.follows_plateau ? ", plateau" : "") << (program.weighted ? ", weighted" : "")
        << (program.has_ema ? ", Ema" : "") << (program.has_best_model ? ", BestModel" : "") << ", early stopping after "
-       << program.early_stopping.value_or(-1) << (options.asynchronous_checkpoints ? ", asynchronous" : "")
-       << ", signals in";
+       << program.early_stopping.value_or(-1);
+  if (program.local_sgd) {
+    const LocalSgdAlgorithmOptions& algorithm = program.local_sgd->algorithm;
+    text << ", local steps " << program.local_sgd->local_sgd_steps << " after " << algorithm.warmup_steps << ", outer "
+         << static_cast<int>(algorithm.outer_optimizer) << ", wire " << static_cast<int>(algorithm.wire)
+         << ", momentum " << static_cast<int>(algorithm.state_sync.momentum) << ", fragments "
+         << algorithm.streaming.fragments << " overlap " << algorithm.streaming.overlap_steps << " mix "
+         << algorithm.streaming.mix << (algorithm.streaming.keep_local_progress ? " keeps progress" : "");
+  }
+  text << (options.asynchronous_checkpoints ? ", asynchronous" : "") << ", signals in";
   for (const std::int64_t signal : program.signals) text << ' ' << signal;
   return text.str();
 }
@@ -121,6 +154,7 @@ struct Events final : Callback {
   std::string log;
   std::int64_t micro_batches = 0;
   std::set<std::int64_t> signals;
+  LocalSGD* local_sgd = nullptr;
   std::string name() const override { return "events"; }
   StateDict state_dict() const override {
     StateDict state;
@@ -141,6 +175,7 @@ struct Events final : Callback {
   }
   void on_epoch_end(TrainerContext& trainer) override { add("ended", trainer); }
   void on_optimizer_step_end(TrainerContext& trainer) override {
+    if (local_sgd != nullptr) local_sgd->step();
     add("step", trainer);
     log += std::to_string(trainer.metrics().loss) + ' ' + std::to_string(trainer.metrics().learning_rate) + ' ';
   }
@@ -170,6 +205,8 @@ std::string result_of(const RunProgram& program, std::set<std::int64_t> signals,
       auto [model, prepared, by_step] = accelerator.prepare(net, adamw, linear_with_warmup(2, 30));
       return {prepared, by_step};
     }();
+    std::optional<LocalSGD> local_sgd;
+    if (program.local_sgd) local_sgd.emplace(accelerator, net, *program.local_sgd);
     Trainer<Noisy, DataLoader<Samples>> trainer(
         accelerator, net, optimizer, schedule, loader,
         {.loss =
@@ -184,10 +221,12 @@ std::string result_of(const RunProgram& program, std::set<std::int64_t> signals,
     trainer.set_evaluation([&] {
       double sum = 0;
       for (const at::Tensor& parameter : net->parameters()) sum += parameter.abs().sum().item<double>();
-      return Scalars{{"loss", sum}};
+      const at::Tensor mean = accelerator.reduce(torch::tensor(sum, torch::kDouble), ReduceOp::mean);
+      return Scalars{{"loss", mean.item<double>()}};
     });
     const auto events = std::make_shared<Events>();
     events->signals = signals;
+    events->local_sgd = local_sgd ? &*local_sgd : nullptr;
     trainer.add_callback(events);
     const auto ema = std::make_shared<Ema>();
     if (program.has_ema) trainer.add_callback(ema);
@@ -199,6 +238,7 @@ std::string result_of(const RunProgram& program, std::set<std::int64_t> signals,
     const StopReason reason = trainer.fit();
     std::erase_if(signals, [&](std::int64_t signal) { return signal <= events->micro_batches; });
     communicator.barrier().wait();
+    if (local_sgd) local_sgd->finish();
     if (reason == StopReason::signal) continue;
     result << events->log << "\nparameters " << std::hash<std::string>{}(bytes_of(*net)) << "\nbest " << best->best()
            << "\nbad evaluations " << stopping->bad_evaluations() << "\naverage";

@@ -19,20 +19,24 @@ struct Module;
 
 namespace tutti {
 
+struct AssignedBuffer;
+
 /// Shares parameters and buffers with the script: training, to(dtype), train(), eval() and load_state() change the
 /// script itself. The module has the script's tree of submodules and its names. Parameters added to the script later
-/// (register_parameter, setattr) are not seen. A frozen script has no parameters to train. A traced module
-/// (torch.jit.trace) keeps the mode in which it was traced: train() and eval() do not change what it computes.
-/// After its first passes LibTorch runs optimized code for a script, which may round differently. A resumed run has the
-/// same bits only with torch::jit::setGraphExecutorOptimize(false).
-/// Several threads may call forward() at once if no thread changes the script.
+/// (register_parameter, setattr) are not seen. What forward() assigns to a buffer (`self.mean = ...`) is copied into
+/// the buffer. A frozen script has no parameters to train. A traced module (torch.jit.trace) keeps the mode in which it
+/// was traced: train() and eval() do not change what it computes. After its first passes LibTorch runs optimized code
+/// for a script, which may round differently. A resumed run has the same bits only with
+/// torch::jit::setGraphExecutorOptimize(false). Several threads may call forward() at once if no thread changes the
+/// script.
 class JitModule : public torch::nn::Module {
  public:
   /// `script` is a handle: the caller's handle refers to the same module. Not a collective.
   explicit JitModule(const torch::jit::Module& script);
   ~JitModule() override;
 
-  /// Runs the script's forward method. Throws LibTorch's errors (c10::Error, or the script's own exception).
+  /// Runs the script's forward method. Throws LibTorch's errors (c10::Error, or the script's own exception), and
+  /// UsageError if the script assigns another shape or dtype to a buffer.
   c10::IValue forward(std::vector<c10::IValue> inputs);
   /// forward() with tensors as inputs and output. Throws UsageError if the script returns another type.
   template <std::same_as<at::Tensor>... Tensors>
@@ -56,6 +60,7 @@ class JitModule : public torch::nn::Module {
   static at::Tensor tensor_of(const c10::IValue& output);
 
   std::unique_ptr<torch::jit::Module> script_;
+  std::vector<AssignedBuffer> assigned_buffers_;
 };
 
 }  // namespace tutti
