@@ -362,6 +362,7 @@ Scalars TrainerContext::evaluate(const CallSite& where) {
   if (accelerator_.project().retention.keep_best) metric_in(results, options_.checkpoint_metric, "checkpoint_metric");
   last_evaluation_ = results;
   progress_->evaluated_step = global_step();
+  saved_step_ = std::min(saved_step_, global_step() - 1);  // a checkpoint of this step has no evaluation
   log(results);
   trigger(&Callback::on_evaluate_end, results);
   return results;

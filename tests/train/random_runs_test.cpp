@@ -1,21 +1,24 @@
 // Random runs of a Trainer that signals interrupt, compared with the same run without an interruption: parameters,
-// schedule, callbacks, evaluations and kept checkpoints, also with local steps. 1 and 2 ranks as threads. A failure
-// names its seed: TUTTI_SEED=n replays it, TUTTI_MOVES=m runs m programs from there.
+// schedule, callbacks, evaluations and kept checkpoints, also with local steps, and on another number of ranks. 1 and 2
+// ranks as threads. A failure names its seed: TUTTI_SEED=n replays it, TUTTI_MOVES=m runs m programs from there.
 #include <gtest/gtest.h>
 #include <torch/optim/adamw.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <random>
 #include <set>
 #include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "support/rank_case.h"
 #include "support/replay.h"
@@ -34,6 +37,8 @@ namespace {
 
 struct RunProgram {
   int ranks = 1;
+  bool keeps_ranks = true;  ///< a resumed run has as many ranks
+  double dropout = 0;
   std::int64_t samples = 8;
   int accumulation = 1;
   DataLoaderOptions data{};
@@ -52,9 +57,12 @@ class RunGenerator {
  public:
   explicit RunGenerator(std::uint64_t seed) : random_(seed) {}
 
-  RunProgram program() {
+  /// Without `keeps_ranks` the result may depend on the samples of a step only, not on how they are distributed.
+  RunProgram program(bool keeps_ranks) {
     RunProgram program;
-    program.ranks = 1 + static_cast<int>(below(2));
+    program.keeps_ranks = keeps_ranks;
+    program.ranks = keeps_ranks ? 1 + static_cast<int>(below(2)) : 2;
+    if (program.ranks == 1) program.dropout = 0.3;  // ranks as threads share a generator
     program.samples = 4 + static_cast<std::int64_t>(below(20));
     program.accumulation = chance(50) ? 1 : 1 + static_cast<int>(below(3));
     program.data = {.batch_size = 1 + static_cast<std::int64_t>(below(2)),
@@ -63,6 +71,14 @@ class RunGenerator {
                     .sharding = chance(70) ? Sharding::interleaved : Sharding::batches,
                     .drop_last = chance(20),
                     .num_workers = chance(15) ? 1 : 0};
+    if (!keeps_ranks) {
+      program.data.drop_last = false;
+      program.data.even_batches = chance(50);
+    }
+    if (!keeps_ranks && program.data.even_batches) {  // without samples that one number of ranks repeats
+      program.samples += program.samples % 2;
+      program.data.sharding = Sharding::interleaved;
+    }
     TrainerOptions& options = program.options;
     const bool by_epochs = chance(60);
     if (by_epochs) options.max_epochs = 1 + static_cast<std::int64_t>(below(4));
@@ -80,11 +96,11 @@ class RunGenerator {
     options.asynchronous_checkpoints = chance(50);
     options.progress_bar = false;
     program.follows_plateau = !options.evaluate_every.is_never() && chance(30);
-    program.weighted = chance(30);
+    program.weighted = !keeps_ranks || chance(30);
     program.has_ema = chance(40);
     program.has_best_model = !options.evaluate_every.is_never() && chance(40);
     if (!options.evaluate_every.is_never() && chance(30)) program.early_stopping = 1 + static_cast<int>(below(2));
-    if (chance(30)) program.local_sgd = local_sgd(program.follows_plateau);
+    if (keeps_ranks && chance(30)) program.local_sgd = local_sgd(program.follows_plateau);
     for (std::uint64_t signals = 1 + below(3); signals > 0; --signals)
       program.signals.insert(1 + static_cast<std::int64_t>(below(30)));
     return program;
@@ -127,14 +143,16 @@ std::string describe(const RunProgram& program) {
   };
   std::ostringstream text;
   const TrainerOptions& options = program.options;
-  text << program.ranks << " ranks, " << program.samples << " samples in batches of " << program.data.batch_size
-       << (program.data.shuffle ? " shuffled" : "") << (program.data.drop_last ? " drop_last" : "") << ", accumulation "
-       << program.accumulation << ", max_epochs " << options.max_epochs.value_or(-1) << ", max_steps "
-       << options.max_steps.value_or(-1) << ", evaluate_every " << text_of(options.evaluate_every) << ", save_every "
-       << text_of(options.save_every) << ", log_every " << options.log_every << ", keep_last "
-       << program.retention.keep_last.value_or(-1) << (program.retention.keep_best ? ", keep_best" : "")
-       << (program.follows_plateau ? ", plateau" : "") << (program.weighted ? ", weighted" : "")
-       << (program.has_ema ? ", Ema" : "") << (program.has_best_model ? ", BestModel" : "") << ", early stopping after "
+  text << program.ranks << (program.keeps_ranks ? "" : " and 1") << " ranks, " << program.samples
+       << " samples in batches of " << program.data.batch_size << (program.data.shuffle ? " shuffled" : "")
+       << (program.data.drop_last ? " drop_last" : "") << (program.data.sharding == Sharding::batches ? " whole" : "")
+       << (program.data.even_batches ? "" : " uneven") << ", accumulation " << program.accumulation << ", max_epochs "
+       << options.max_epochs.value_or(-1) << ", max_steps " << options.max_steps.value_or(-1) << ", evaluate_every "
+       << text_of(options.evaluate_every) << ", save_every " << text_of(options.save_every) << ", log_every "
+       << options.log_every << ", keep_last " << program.retention.keep_last.value_or(-1)
+       << (program.retention.keep_best ? ", keep_best" : "") << (program.follows_plateau ? ", plateau" : "")
+       << (program.weighted ? ", weighted" : "") << (program.has_ema ? ", Ema" : "")
+       << (program.has_best_model ? ", BestModel" : "") << ", early stopping after "
        << program.early_stopping.value_or(-1);
   if (program.local_sgd) {
     const LocalSgdAlgorithmOptions& algorithm = program.local_sgd->algorithm;
@@ -184,105 +202,157 @@ struct Events final : Callback {
   }
 };
 
-/// Runs the program until it has ended without a signal. Returns what it has done and made.
-std::string result_of(const RunProgram& program, std::set<std::int64_t> signals, const std::filesystem::path& folder,
-                      const Communicator& communicator) {
-  std::ostringstream result;
-  for (int runs = 0;; ++runs) {
-    if (runs > 5) return "the run does not end";
-    Accelerator accelerator({.gradient_accumulation_steps = program.accumulation,
-                             .project = {.project_dir = folder, .retention = program.retention},
-                             .communicator = communicator});
-    accelerator.set_seed(3);
-    auto loader = accelerator.data_loader(Samples{program.samples}, program.data);
-    Noisy net(program.ranks == 1 ? 0.3 : 0);  // ranks as threads share a generator
-    torch::optim::AdamW adamw(net->parameters(), 0.05);
-    auto [optimizer, schedule] = [&]() -> std::pair<Optimizer, TrainerSchedule> {
-      if (program.follows_plateau) {
-        auto [model, prepared, plateau] = accelerator.prepare(net, adamw, PlateauOptions{.patience = 0});
-        return {prepared, plateau};
-      }
-      auto [model, prepared, by_step] = accelerator.prepare(net, adamw, linear_with_warmup(2, 30));
-      return {prepared, by_step};
-    }();
-    std::optional<LocalSGD> local_sgd;
-    if (program.local_sgd) local_sgd.emplace(accelerator, net, *program.local_sgd);
-    Trainer<Noisy, DataLoader<Samples>> trainer(
-        accelerator, net, optimizer, schedule, loader,
-        {.loss =
-             [&](Noisy& model, Batch& batch) {
-               const at::Tensor loss = loss_of(model->forward(batch.input), batch.target);
-               return program.weighted ? loss * static_cast<double>(batch.input.size(0)) : loss;
-             },
-         .weight = program.weighted
-                       ? std::function([](const Batch& batch) { return static_cast<double>(batch.input.size(0)); })
-                       : nullptr},
-        program.options);
-    trainer.set_evaluation([&] {
-      double sum = 0;
-      for (const at::Tensor& parameter : net->parameters()) sum += parameter.abs().sum().item<double>();
-      const at::Tensor mean = accelerator.reduce(torch::tensor(sum, torch::kDouble), ReduceOp::mean);
-      return Scalars{{"loss", mean.item<double>()}};
-    });
-    const auto events = std::make_shared<Events>();
-    events->signals = signals;
-    events->local_sgd = local_sgd ? &*local_sgd : nullptr;
-    trainer.add_callback(events);
-    const auto ema = std::make_shared<Ema>();
-    if (program.has_ema) trainer.add_callback(ema);
-    const auto best = std::make_shared<BestModel>();
-    if (program.has_best_model) trainer.add_callback(best);
-    const auto stopping =
-        std::make_shared<EarlyStopping>(EarlyStoppingOptions{.patience = program.early_stopping.value_or(1)});
-    if (program.early_stopping) trainer.add_callback(stopping);
-    const StopReason reason = trainer.fit();
-    std::erase_if(signals, [&](std::int64_t signal) { return signal <= events->micro_batches; });
-    communicator.barrier().wait();
-    if (local_sgd) local_sgd->finish();
-    if (reason == StopReason::signal) continue;
-    result << events->log << "\nparameters " << std::hash<std::string>{}(bytes_of(*net)) << "\nbest " << best->best()
-           << "\nbad evaluations " << stopping->bad_evaluations() << "\naverage";
-    for (const auto& [name, average] : ema->average()) result << ' ' << average.sum().item<double>();
-    result << "\nlast evaluation";
-    for (const auto& [name, value] : trainer.last_evaluation()) result << ' ' << name << ' ' << value;
-    accelerator.wait_for_checkpoint();
-    if (program.retention.keep_best) {
-      double least = std::numeric_limits<double>::infinity();
-      for (const CheckpointInfo& info : CheckpointFolder(folder / "checkpoints").all())
-        least = std::min(least, info.metric.value_or(least));
-      result << "\nbest checkpoint " << least;
+/// Of one rank.
+struct Progress {
+  std::set<std::int64_t> signals;  ///< that are still to come
+  std::string result;              ///< what the run has done and made; empty while it has not ended
+};
+
+/// Runs the program until its end or a signal.
+void run(const RunProgram& program, Progress& progress, const std::filesystem::path& folder,
+         const Communicator& communicator) {
+  Accelerator accelerator({.gradient_accumulation_steps = program.accumulation,
+                           .project = {.project_dir = folder, .retention = program.retention},
+                           .communicator = communicator});
+  accelerator.set_seed(3);
+  DataLoaderOptions data = program.data;
+  data.batch_size *= program.ranks / communicator.size();
+  auto loader = accelerator.data_loader(Samples{program.samples}, data);
+  Noisy net(program.dropout);
+  torch::optim::AdamW adamw(net->parameters(), 0.05);
+  auto [optimizer, schedule] = [&]() -> std::pair<Optimizer, TrainerSchedule> {
+    if (program.follows_plateau) {
+      auto [model, prepared, plateau] = accelerator.prepare(net, adamw, PlateauOptions{.patience = 0});
+      return {prepared, plateau};
     }
-    communicator.barrier().wait();
-    return result.str();
+    auto [model, prepared, by_step] = accelerator.prepare(net, adamw, linear_with_warmup(2, 30));
+    return {prepared, by_step};
+  }();
+  std::optional<LocalSGD> local_sgd;
+  if (program.local_sgd) local_sgd.emplace(accelerator, net, *program.local_sgd);
+  Trainer<Noisy, DataLoader<Samples>> trainer(
+      accelerator, net, optimizer, schedule, loader,
+      {.loss =
+           [&](Noisy& model, Batch& batch) {
+             const at::Tensor loss = loss_of(model->forward(batch.input), batch.target);
+             return program.weighted ? loss * static_cast<double>(batch.input.size(0)) : loss;
+           },
+       .weight = program.weighted
+                     ? std::function([](const Batch& batch) { return static_cast<double>(batch.input.size(0)); })
+                     : nullptr},
+      program.options);
+  trainer.set_evaluation([&] {
+    double sum = 0;
+    for (const at::Tensor& parameter : net->parameters()) sum += parameter.abs().sum().item<double>();
+    const at::Tensor mean = accelerator.reduce(torch::tensor(sum, torch::kDouble), ReduceOp::mean);
+    return Scalars{{"loss", mean.item<double>()}};
+  });
+  const auto events = std::make_shared<Events>();
+  events->signals = progress.signals;
+  events->local_sgd = local_sgd ? &*local_sgd : nullptr;
+  trainer.add_callback(events);
+  const auto ema = std::make_shared<Ema>();
+  if (program.has_ema) trainer.add_callback(ema);
+  const auto best = std::make_shared<BestModel>();
+  if (program.has_best_model) trainer.add_callback(best);
+  const auto stopping =
+      std::make_shared<EarlyStopping>(EarlyStoppingOptions{.patience = program.early_stopping.value_or(1)});
+  if (program.early_stopping) trainer.add_callback(stopping);
+  std::optional<JoinScope> join;
+  if (!program.data.even_batches) join.emplace(accelerator.join_uneven_inputs());
+  const StopReason reason = trainer.fit();
+  join.reset();
+  std::erase_if(progress.signals, [&](std::int64_t signal) { return signal <= events->micro_batches; });
+  communicator.barrier().wait();
+  if (local_sgd) local_sgd->finish();
+  if (reason == StopReason::signal) return;
+  std::ostringstream result;
+  result << events->log << "\nparameters";
+  if (program.keeps_ranks) {
+    result << ' ' << std::hash<std::string>{}(bytes_of(*net));
+  } else {
+    for (const at::Tensor& parameter : net->parameters()) result << ' ' << parameter.abs().sum().item<double>();
+  }
+  result << "\nbest " << best->best() << "\nbad evaluations " << stopping->bad_evaluations() << "\naverage";
+  for (const auto& [name, average] : ema->average()) result << ' ' << average.sum().item<double>();
+  result << "\nlast evaluation";
+  for (const auto& [name, value] : trainer.last_evaluation()) result << ' ' << name << ' ' << value;
+  accelerator.wait_for_checkpoint();
+  if (program.retention.keep_best) {
+    double least = std::numeric_limits<double>::infinity();
+    for (const CheckpointInfo& info : CheckpointFolder(folder / "checkpoints").all())
+      least = std::min(least, info.metric.value_or(least));
+    result << "\nbest checkpoint " << least;
+  }
+  communicator.barrier().wait();
+  progress.result = result.str();
+}
+
+/// The results of the ranks of the last run. Where the program does not keep its ranks, runs alternate between one
+/// rank and all.
+std::vector<std::string> results_of(const RunProgram& program, const std::set<std::int64_t>& signals) {
+  const TemporaryFolder folder;
+  std::set<std::int64_t> coming = signals;
+  for (int runs = 0; runs < 6; ++runs) {
+    const int ranks = program.keeps_ranks || runs % 2 == 0 ? program.ranks : 1;
+    std::vector<Progress> progress(static_cast<std::size_t>(ranks), {.signals = coming, .result = {}});
+    run_thread_ranks(ranks,
+                     [&](const Communicator& communicator) {
+                       run(program, progress[static_cast<std::size_t>(communicator.rank())], folder.path(),
+                           communicator);
+                     },
+                     {.timeout = std::chrono::seconds(60)});
+    coming = progress[0].signals;
+    if (progress[0].result.empty()) continue;
+    std::vector<std::string> results;
+    for (const Progress& of_rank : progress) results.push_back(of_rank.result);
+    return results;
+  }
+  return {"the run does not end"};
+}
+
+/// Equal words, or numbers that differ by rounding.
+bool are_close(const std::string& actual, const std::string& expected) {
+  std::istringstream words(actual);
+  std::istringstream expected_words(expected);
+  for (std::string word, expected_word;;) {
+    const bool has_word = static_cast<bool>(words >> word);
+    if (has_word != static_cast<bool>(expected_words >> expected_word)) return false;
+    if (!has_word) return true;
+    if (word == expected_word) continue;
+    char* end = nullptr;
+    const double value = std::strtod(word.c_str(), &end);
+    if (*end != '\0' || std::abs(value - std::strtod(expected_word.c_str(), &end)) > 1e-3 || *end != '\0') return false;
   }
 }
 
-TEST(RandomRuns, EndAsWithoutAnInterruption) {
-  const auto [first, programs] = seeds_to_run(40);
+void expect_as_without_interruption(bool keeps_ranks, std::uint64_t programs_to_run) {
+  const auto [first, programs] = seeds_to_run(programs_to_run);
   for (std::uint64_t seed = first; seed < first + programs; ++seed) {
-    const RunProgram program = RunGenerator(seed).program();
-    std::mutex mutex;
+    const RunProgram program = RunGenerator(seed).program(keeps_ranks);
     std::string wrong;
-    const TemporaryFolder whole;
-    const TemporaryFolder interrupted;
     testing::internal::CaptureStderr();
     try {
-      run_thread_ranks(program.ranks,
-                       [&](const Communicator& communicator) {
-                         const std::string expected = result_of(program, {}, whole.path(), communicator);
-                         const std::string actual =
-                             result_of(program, program.signals, interrupted.path(), communicator);
-                         const std::lock_guard lock(mutex);
-                         if (actual != expected)
-                           wrong = actual + "\nwhere a run without an interruption has\n" + expected;
-                       },
-                       {.timeout = std::chrono::seconds(60)});
+      const std::vector<std::string> expected = results_of(program, {});
+      const std::vector<std::string> actual = results_of(program, program.signals);
+      for (std::size_t rank = 0; rank < std::min(expected.size(), actual.size()); ++rank) {
+        if (actual[rank] == expected[rank] || (!keeps_ranks && are_close(actual[rank], expected[rank]))) continue;
+        wrong += actual[rank] + "\nwhere a run without an interruption has\n" + expected[rank] + '\n';
+      }
     } catch (const std::exception& error) {
       wrong = std::string("an exception: ") + error.what();
     }
     const std::string log = testing::internal::GetCapturedStderr();
     ASSERT_EQ(wrong, "") << "replay it with TUTTI_SEED=" << seed << '\n' << describe(program) << '\n' << log;
   }
+}
+
+TEST(RandomRuns, EndAsWithoutAnInterruption) {
+  expect_as_without_interruption(/*keeps_ranks=*/true, 40);
+}
+
+TEST(RandomRuns, EndAsWithoutAnInterruptionOnAnotherNumberOfRanks) {
+  expect_as_without_interruption(/*keeps_ranks=*/false, 20);
 }
 
 }  // namespace
