@@ -132,6 +132,11 @@ class Compiler {
       }
       step.arguments.push_back(compile_argument_of(node, wanted, given, step, i));
     }
+    if (is_batch_norm(node)) {
+      for (const char* name : {"training", "train"})
+        if (const auto index = schema.argumentIndexWithName(name)) step.by_batch_statistics = *index;
+      if (node.module_class.ends_with("SyncBatchNorm")) report_.sync_batch_norms.insert(node.module);
+    }
     if (counts_batches(node)) step.only_in_training = true;
     if (step.only_in_training) step.module = module_of(node);
   }

@@ -16,6 +16,7 @@ struct CompileReport {
   std::map<std::string, std::int64_t> operators{};  ///< number of nodes by operator, branches included
   std::set<std::string> missing{};                  ///< operators that are not registered in this process
   std::set<std::string> eval_only{};                ///< nodes of dropout and batch norm that were exported in eval mode
+  std::set<std::string> sync_batch_norms{};         ///< modules of the class SyncBatchNorm
   std::set<std::string> written_buffers{};          ///< buffers that the graph writes, except those of batch norm
   std::vector<std::string> modules{""};             ///< paths of modules with a mode; Step::module is an index
 };

@@ -46,9 +46,9 @@ struct ExportedModule::Impl {
   c10::Device device{c10::kCPU};
   std::optional<at::Tensor> reference{};  ///< a floating-point parameter: the model's device and dtype
   std::optional<c10::ScalarType> export_dtype{};
-  bool has_warned = false;  // of layers that cannot be switched to training
+  bool has_warned = false;  // of layers that train otherwise than in Python
 
-  void warn_of_eval_only();
+  void warn_once();
   exported::RunState run_state(std::span<const char> training) const {
     exported::RunState now;
     now.training = training;
@@ -106,18 +106,26 @@ ExportedModule::ExportedModule(const std::filesystem::path& path, const std::str
 
 ExportedModule::~ExportedModule() = default;
 
-void ExportedModule::Impl::warn_of_eval_only() {
-  const std::set<std::string>& eval_only = loaded.report.eval_only;
-  if (eval_only.empty() || std::exchange(has_warned, true)) return;
-  std::string layers;
-  for (const std::string& layer : eval_only) layers += (layers.empty() ? "" : ", ") + layer;
-  TORCH_WARN("ExportedModule: train() has no effect on ", layers,
-             ", which was exported in eval mode. Call model.train() in Python before torch.export.export, unless it "
-             "should stay in evaluation");
+void ExportedModule::Impl::warn_once() {
+  if (std::exchange(has_warned, true)) return;
+  const auto list = [](const std::set<std::string>& layers) {
+    std::string text;
+    for (const std::string& layer : layers) text += (text.empty() ? "" : ", ") + layer;
+    return text;
+  };
+  if (const auto& layers = loaded.report.eval_only; !layers.empty()) {
+    TORCH_WARN("ExportedModule: train() has no effect on ", list(layers),
+               ", which was exported in eval mode. Call model.train() in Python before torch.export.export, unless it "
+               "should stay in evaluation");
+  }
+  if (const auto& layers = loaded.report.sync_batch_norms; !layers.empty()) {
+    TORCH_WARN("ExportedModule: the SyncBatchNorm ", list(layers),
+               " normalizes by the batch of each rank, because torch.export keeps only its batch norm");
+  }
 }
 
 c10::IValue ExportedModule::forward(std::vector<c10::IValue> inputs, std::map<std::string, c10::IValue> named) {
-  if (is_training() && at::GradMode::is_enabled()) impl_->warn_of_eval_only();
+  if (is_training() && at::GradMode::is_enabled()) impl_->warn_once();
   const LoadedProgram& loaded = impl_->loaded;
   const auto leaves =
       exported::flatten_inputs(loaded.inputs, loaded.program.argument_names, std::move(inputs), std::move(named));

@@ -164,21 +164,23 @@ Argument parse_argument(const Json& json) {
   return found->second(*value);
 }
 
-// Returns the path in the last entry of "key,path,type;key,path,type".
-std::string module_of(const Json& node) {
+// Sets the path and class in the last entry of "key,path,class;key,path,class".
+void parse_module(const Json& node, Node& parsed) {
   const Json* metadata = optional_field(node, "metadata");
   const Json* stack = metadata == nullptr ? nullptr : optional_field(*metadata, "nn_module_stack");
-  if (stack == nullptr) return {};
+  if (stack == nullptr) return;
   const std::string& all = text_of(*stack);
   const std::string last = all.substr(all.rfind(';') == std::string::npos ? 0 : all.rfind(';') + 1);
   const auto begin = last.find(',');
   const auto end = begin == std::string::npos ? begin : last.find(',', begin + 1);
-  if (end == std::string::npos || last.starts_with("_empty_nn_module_stack")) return {};
-  return last.substr(begin + 1, end - begin - 1);
+  if (end == std::string::npos || last.starts_with("_empty_nn_module_stack")) return;
+  parsed.module = last.substr(begin + 1, end - begin - 1);
+  parsed.module_class = last.substr(end + 1);
 }
 
 Node parse_node(const Json& json) {
-  Node node{.target = text_of(field_of(json, "target")), .inputs = {}, .outputs = {}, .module = module_of(json)};
+  Node node{.target = text_of(field_of(json, "target")), .inputs = {}, .outputs = {}};
+  parse_module(json, node);
   for (const Json& input : list_of(field_of(json, "inputs"))) {
     node.inputs.push_back({.name = text_of(field_of(input, "name")), .value = parse_argument(field_of(input, "arg"))});
   }

@@ -64,6 +64,8 @@ struct Step {
   std::vector<ResultSlots> result_slots{};
   std::int32_t module = 0;        ///< index of the module whose mode (training or evaluation) applies
   bool only_in_training = false;  ///< true if the step increments a batch counter
+  /// The argument of batch norm that says whether it normalizes by the statistics of the batch; -1: no batch norm.
+  std::int32_t by_batch_statistics = -1;
   std::vector<std::shared_ptr<const Plan>> graphs{};
   std::vector<Operand> operands{};  ///< inputs of `graphs`, or of the size operator
   std::uint32_t node = 0;           ///< number of the node, for messages

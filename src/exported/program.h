@@ -71,7 +71,8 @@ struct Node {
   std::string target{};  ///< "torch.ops.aten.add.Tensor", "_operator.mul", "torch.ops.higher_order.cond"
   std::vector<NamedArgument> inputs{};
   std::vector<Argument> outputs{};
-  std::string module{};  ///< path of the submodule that called the operator; empty for the model itself
+  std::string module{};        ///< path of the submodule that called the operator; empty for the model itself
+  std::string module_class{};  ///< its class in Python
 };
 
 struct Graph {

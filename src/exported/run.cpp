@@ -122,6 +122,15 @@ class Interpreter {
 
   bool in_training(const Step& step) const { return state_.training[static_cast<std::size_t>(step.module)] != 0; }
 
+  // As PyTorch's BatchNorm does in Python. Without it the running variance becomes NaN.
+  void require_several_values(const Step& step) const {
+    if (step.by_batch_statistics < 0 || !stack_[static_cast<std::size_t>(step.by_batch_statistics)].toBool()) return;
+    const at::Tensor& input = stack_.front().toTensor();
+    if (input.dim() < 2 || input.numel() != input.size(1)) return;
+    throw UsageError("batch norm in training needs more than one value per channel, but its input has the shape " +
+                     c10::str(input.sizes()) + ". Use larger batches, or drop_last. (" + plan_.names[step.node] + ")");
+  }
+
   void call(const Step& step) {
     stack_.assign(step.arguments.begin(), step.arguments.end());
     for (const DynamicArgument& dynamic_argument : step.dynamic_arguments)
@@ -130,6 +139,7 @@ class Interpreter {
       // The operator works in place, so its result is the first argument.
       stack_.resize(1);
     } else {
+      require_several_values(step);
       step.op->callBoxed(stack_);
     }
     store(step);

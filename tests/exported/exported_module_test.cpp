@@ -142,11 +142,56 @@ nlohmann::json program_in_eval_mode() {
   return program;
 }
 
+// A program with a batch norm of the class.
+nlohmann::json program_with_batch_norm(const std::string& module_class) {
+  auto program = small_program();
+  auto& nodes = program["graph_module"]["graph"]["nodes"];
+  nodes[1]["outputs"][0]["as_tensor"]["name"] = "before";
+  nodes.push_back(nlohmann::json::parse(R"({"target": "torch.ops.aten.batch_norm.default",
+    "inputs": [{"name": "input", "arg": {"as_tensor": {"name": "before"}}},
+               {"name": "weight", "arg": {"as_none": true}}, {"name": "bias", "arg": {"as_none": true}},
+               {"name": "running_mean", "arg": {"as_none": true}},
+               {"name": "running_var", "arg": {"as_none": true}}, {"name": "training", "arg": {"as_bool": true}},
+               {"name": "momentum", "arg": {"as_float": 0.1}}, {"name": "eps", "arg": {"as_float": 0.1}},
+               {"name": "cudnn_enabled", "arg": {"as_bool": false}}],
+    "outputs": [{"as_tensor": {"name": "y"}}], "metadata": {"nn_module_stack": ""}})"));
+  nodes.back()["metadata"]["nn_module_stack"] = "k,,Net;k2,layers.norm,torch.nn.modules.batchnorm." + module_class;
+  return program;
+}
+
+struct Listener final : c10::WarningHandler {
+  std::vector<std::string> heard;
+  void process(const c10::Warning& warning) override { heard.push_back(warning.msg()); }
+};
+
+TEST_F(SmallModel, BatchNormInTrainingNeedsSeveralValues) {
+  auto program = program_with_batch_norm("BatchNorm1d");
+  program["range_constraints"].clear();
+  auto model = load(program);
+  EXPECT_NO_THROW(model.forward(at::ones({3, 3})));
+  try {
+    model.forward(at::ones({1, 3}));
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("more than one value per channel"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(SmallModel, WarnsOfASyncBatchNorm) {
+  auto program = program_with_batch_norm("SyncBatchNorm");
+  auto model = load(program);
+  Listener listener;
+  const c10::WarningUtils::WarningHandlerGuard guard(&listener);
+  model.forward(at::ones({3, 3}));
+  ASSERT_EQ(listener.heard.size(), 1U);
+  EXPECT_NE(listener.heard[0].find("the SyncBatchNorm layers.norm normalizes by"), std::string::npos);
+  const auto path = folder_.path() / "small.pt2";
+  const auto notes = exported::describe(exported::load_program(path, {})).notes;
+  EXPECT_TRUE(std::ranges::any_of(
+      notes, [](const std::string& note) { return note.starts_with("layers.norm is a SyncBatchNorm"); }));
+}
+
 TEST_F(SmallModel, WarnsOnceOfLayersThatWereExportedInEvalMode) {
-  struct Listener final : c10::WarningHandler {
-    std::vector<std::string> heard;
-    void process(const c10::Warning& warning) override { heard.push_back(warning.msg()); }
-  };
   auto model = load(program_in_eval_mode());
   Listener listener;
   const c10::WarningUtils::WarningHandlerGuard guard(&listener);
