@@ -1,6 +1,7 @@
 #include "tutti/optim/optimizer.h"
 
 #include <ATen/Functions.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 
 #include <cmath>
@@ -53,15 +54,26 @@ void Optimizer::rebind(std::shared_ptr<Reducer> reducer, std::shared_ptr<Reducer
   bind();
 }
 
+const std::shared_ptr<Reducer>& Optimizer::reducer() const {
+  if (state_->reducer) return state_->reducer;
+  throw UsageError("this optimizer was released by free_memory(): use the one that prepare() returns for it now");
+}
+
+void Optimizer::release() {
+  state_->reducer.reset();
+  state_->local_reducer.reset();
+  state_->after_step = nullptr;
+}
+
 void Optimizer::bind() {
   list_parameters();
   state_->has_rates = has_learning_rate(*optimizer_);
-  if (reducer()) reducer()->set_step_options(step_options_of(optimizer_));
+  state_->reducer->set_step_options(step_options_of(optimizer_));
 }
 
 void Optimizer::list_parameters() {
   std::unordered_set<const at::TensorImpl*> synchronized;
-  for (const auto& of : {reducer(), state_->local_reducer}) {
+  for (const auto& of : {state_->reducer, state_->local_reducer}) {
     if (!of) continue;
     for (const NamedParameter& parameter : of->parameters())
       synchronized.insert(parameter.tensor.unsafeGetTensorImpl());
@@ -104,13 +116,14 @@ void Optimizer::require_synchronized() {
 
 void Optimizer::step(const CallSite& where) {
   const CallSiteScope here(where);
-  if (!reducer()->at_window_end()) return;
+  if (!reducer()->at_window_end()) return reducer()->check_left_out_step();
   reducer()->prepare_step();
   if (state_->local_reducer) state_->local_reducer->prepare_step();
   require_synchronized();
   state_->skipped = scaler_ && reducer()->overflowed();
   record_rates();
   if (!state_->skipped) step_parameters();
+  at::autocast::clear_cache();  // of converted parameters, in a scope of autocast around several steps
   if (scaler_) scaler_->update(state_->skipped);
   reducer()->on_optimizer_step();
   if (state_->local_reducer) state_->local_reducer->on_optimizer_step();

@@ -208,10 +208,13 @@ class Known {
         if (entry == optimizer.state().end()) continue;
         auto* state = dynamic_cast<State*>(entry->second.get());
         if (state == nullptr) continue;
-        visit_state(*state, [&parameter](const char*, auto& value, bool) {
+        // Those of copy_for(), so that all ranks have one layout and take the same kind of step.
+        const at::Tensor like = at::empty_like(parameter.detach(), parameter.options().device(at::kMeta));
+        visit_state(*state, [&parameter, strides = like.strides()](const char*, auto& value, bool) {
           if constexpr (std::is_same_v<std::decay_t<decltype(value)>, at::Tensor>) {
             if (!value.defined() || value.sizes() != parameter.sizes()) return;
-            const bool fits = value.device() == parameter.device() && value.scalar_type() == type_for(parameter, value);
+            const bool fits = value.device() == parameter.device() &&
+                              value.scalar_type() == type_for(parameter, value) && value.strides() == strides;
             if (!fits) value = copy_for(parameter, value);
           }
         });

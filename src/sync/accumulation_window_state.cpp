@@ -14,7 +14,7 @@ void AccumulationWindowState::open_scope(const AccumulationStep& step) {
     throw UsageError("accumulate() with weight " + std::to_string(step.weight) + ": a weight is 0 or positive");
   }
   scope_ = step;
-  weight_added_ = pass_seen_ = stepped_in_scope_ = false;
+  weight_added_ = pass_seen_ = scope_has_pass_ = stepped_in_scope_ = false;
   counted_passes_ = 0;
   sync_due_ = step.syncs;
   before_first_sync_ = true;
@@ -22,10 +22,12 @@ void AccumulationWindowState::open_scope(const AccumulationStep& step) {
 
 void AccumulationWindowState::close_scope() {
   add_due_weight();
+  const bool had_pass = scope_has_pass_ || passes_in_scope() > 0;
   const bool is_last = std::exchange(scope_, std::nullopt)->syncs;
   if (is(GradientState::aborted) || is(GradientState::invalid)) return;
   if (!is_last) {
-    if (latest_scope_ == LatestScope::none) latest_scope_ = LatestScope::not_last;
+    if (latest_scope_ == LatestScope::none)
+      latest_scope_ = had_pass ? LatestScope::not_last : LatestScope::without_pass;
     return;
   }
   // Passes after a step in the scope form a window that ends with the scope. A window without a step stays open.
@@ -40,6 +42,15 @@ void AccumulationWindowState::allow_early_step() {
   if (awaits_last_scope()) latest_scope_ = LatestScope::none;
 }
 
+void AccumulationWindowState::check_left_out_step() const {
+  const bool has_plain_passes = window_.weighting() == Weighting::plain && window_.passes() > 0;
+  if (!scope_ || scope_->syncs || !has_plain_passes || scope_has_pass_ || passes_in_scope() > 0) return;
+  throw UsageError(
+      "step() in accumulate(), but backward() was outside of it: this scope does not end its window, so step() would "
+      "do "
+      "nothing and zero_grad() would discard the gradients. Call backward() in the scope");
+}
+
 void AccumulationWindowState::begin_pass(const std::optional<std::string>& carried_over) {
   if (is_over()) {
     if (carried_over && refuses_carried_over()) {
@@ -49,11 +60,11 @@ void AccumulationWindowState::begin_pass(const std::optional<std::string>& carri
     }
     began_on_carried_over_ = carried_over.has_value();
   }
-  latest_scope_ = LatestScope::none;
+  if (scope_ || latest_scope_ != LatestScope::without_pass) latest_scope_ = LatestScope::none;
   if (scope_) {
     window_.begin_weighted_pass();
     add_scope_weight();
-    pass_seen_ = true;
+    pass_seen_ = scope_has_pass_ = true;
     if (scope_->passes) ++*scope_->passes;
   } else {
     drop_weights_of_others();
@@ -81,6 +92,7 @@ void AccumulationWindowState::drop_weights_of_others() {
 
 void AccumulationWindowState::add_scope_weight() {
   if (!scope_ || std::exchange(weight_added_, true)) return;
+  scope_has_pass_ = true;
   window_.add_weight(scope_->weight, scope_->of_split_batch ? WeightUnit::split_batch_part : WeightUnit::micro_batch);
   if (scope_->syncs && is(GradientState::mean)) {
     // A synchronization before the scope's first pass has computed a mean without this weight. zero_grad() may still
@@ -125,7 +137,8 @@ void AccumulationWindowState::end_sync(Weighting weighting, bool empty, bool all
   if (!empty) window_.adopt(weighting);
   // The last scope was that of the window before, and this rank has had no pass since.
   const bool is_first = !empty && window_.passes() == 0 && window_.syncs() == 0;
-  if ((is_first && latest_scope_ == LatestScope::last) || (in_pass && !scope_)) latest_scope_ = LatestScope::none;
+  const bool in_plain_pass = in_pass && !scope_ && latest_scope_ != LatestScope::without_pass;
+  if ((is_first && latest_scope_ == LatestScope::last) || in_plain_pass) latest_scope_ = LatestScope::none;
   empty ? window_.clear_joined_pending() : window_.on_sync();
   zeros_may_differ_ = false;
   sync_due_ = before_first_sync_ = false;

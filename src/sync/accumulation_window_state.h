@@ -33,7 +33,9 @@ enum class Clearing {
 enum class LatestScope {
   none,
   not_last,  ///< the window's last scope is still to come
-  last,      ///< the window's last scope, in which no step ran
+  /// The same, and no pass has run in the scope, so that a pass after it was meant for it.
+  without_pass,
+  last,  ///< the window's last scope, in which no step ran
 };
 
 class AccumulationWindowState {
@@ -80,11 +82,16 @@ class AccumulationWindowState {
     return scope_ || window_.weighting() == Weighting::weighted || !(window_.pending() > 0 || zeros_may_differ_);
   }
   /// Whether no scope is open and the window's last scope is still to come, so that the window is incomplete.
-  bool awaits_last_scope() const { return !scope_ && latest_scope_ == LatestScope::not_last; }
+  bool awaits_last_scope() const {
+    return !scope_ && (latest_scope_ == LatestScope::not_last || latest_scope_ == LatestScope::without_pass);
+  }
   /// Whether the window's last scope is open, or has closed without a step, and no pass in it reached a parameter.
   bool last_scope_has_no_pass() const {
     return !pass_seen_ && (scope_ ? scope_->syncs : latest_scope_ == LatestScope::last);
   }
+  /// Throws UsageError if the window has passes outside of scopes only, and the open scope, which does not end its
+  /// window, has none.
+  void check_left_out_step() const;
   /// True for the first call of the program in an incomplete window.
   bool first_early_call() { return awaits_last_scope() && !std::exchange(called_early_, true); }
   /// The program has synchronized the incomplete window, so a step may use it.
@@ -167,6 +174,7 @@ class AccumulationWindowState {
   bool sync_due_ = false;            // it must run the window's synchronization
   bool before_first_sync_ = true;    // no synchronization has run in it
   bool stepped_in_scope_ = false;    // an optimizer stepped in it
+  bool scope_has_pass_ = false;      // a pass in it reached a parameter, or its weight was added
 };
 
 }  // namespace tutti::sync

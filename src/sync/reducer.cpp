@@ -100,6 +100,11 @@ bool Reducer::at_window_end() const {
   const auto& scope = impl_->window_state_.scope();
   return !scope || scope->syncs;
 }
+void Reducer::check_left_out_step() {
+  const std::lock_guard lock(impl_->mutex_);
+  impl_->check_gradients_cleared(false, true);
+  impl_->window_state_.check_left_out_step();
+}
 void Reducer::synchronize() {
   const std::lock_guard lock(impl_->mutex_);
   impl_->synchronize();

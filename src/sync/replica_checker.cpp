@@ -95,8 +95,9 @@ void ReplicaChecker::throw_if_changed(const std::vector<std::uint64_t>& now) con
   }
   throw UsageError("parameter " + quoted(parameters_.trained[changed]) +
                    " changed between the backward passes of a step: an optimizer stepped with gradients that were not "
-                   "synchronized, or forward writes parameters. Step with the optimizer that prepare() returned, and "
-                   "write parameters after its step, alike on all ranks");
+                   "synchronized, or the program or forward writes parameters. Step with the optimizer that prepare() "
+                   "returned, and write parameters after its step, alike on all ranks. A program that writes them "
+                   "between the passes on purpose sets AcceleratorOptions::check_replicas to false");
 }
 
 std::uint64_t ReplicaChecker::combined_hash() {

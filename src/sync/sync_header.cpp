@@ -77,7 +77,8 @@ SyncPlan make_sync_plan(std::span<const SyncHeader> headers) {
         std::to_string(headers[*rank].step) +
         ": a rank left out a step(), or ranks ran different numbers of synchronizing backward passes between "
         "two steps. Sum the losses of a scope or step for one backward pass, with a loss of weight 0 where a rank has "
-        "none. In accumulate() a rank may leave out a backward pass, but no step()";
+        "none, or run all passes of the step under no_sync(): step() then synchronizes once. In accumulate() a rank "
+        "may leave out a backward pass, but no step()";
     return plan;
   }
   plan.in_pass = std::ranges::any_of(headers, [](const SyncHeader& header) {

@@ -132,7 +132,9 @@ std::filesystem::path Accelerator::save_state(const SaveStateOptions& options, c
     content.per_rank.set("random", random_state());
     for (const auto& [name, values] : own_values) answer.digests.emplace(name, digest_of(values));
     if (!is_main_process()) return answer.to_text();
-    for (const auto& tracker : state_->trackers) tracker->flush();  // a resumed run does not log these steps again
+    if (state_->tracked_run && state_->tracked_run->step) {
+      for (const auto& tracker : state_->trackers) tracker->flush();  // a resumed run does not log these steps again
+    }
     if (!state_->run) state_->run = checkpoint::new_token();
     content.run = *state_->run;
     if (!automatic) return answer.to_text();
@@ -198,7 +200,8 @@ CheckpointInfo Accelerator::State::load(const std::filesystem::path& folder) {
     if (!per_rank.empty()) require_same_ranks();  // each rank has the state of an algorithm of local steps
     for (const std::string& name : left_out) {
       // A loader ends with the scope in which it was made, for example an evaluation's.
-      if (name == "loader" || name.starts_with("loader_") || SavedParts::is_callback(name)) continue;
+      if (name == "loader" || name.starts_with("loader_") || SavedParts::is_callback(name) || name == scaler_part)
+        continue;
       const bool is_local_sgd = name == "local_sgd" || name.starts_with("local_sgd_");
       throw CheckpointError(
           folder.string() + " holds '" + name + "', which this program has not prepared or registered: " +
@@ -277,13 +280,18 @@ CheckpointInfo Accelerator::State::load(const std::filesystem::path& folder) {
     }
     throw;
   }
-  sync_gradients = true;
+  sync_gradients = has_loaded_state = true;
   if (!is_main_process()) return saved.info;
   if (stands_in(folder, checkpoints_folder())) run = saved.info.run;
   for (const std::string& name : left_out) {
     if (SavedParts::is_callback(name)) {
       logger.warning(folder.string() + " holds '" + name +
                      "', the state of a callback that this program does not have; the state is left out");
+      continue;
+    }
+    if (name == scaler_part) {
+      logger.warning(folder.string() +
+                     " was saved by a run in fp16; this program has no loss scale, which is left out");
       continue;
     }
     const StateDict& loader = saved.shared.at(name);
@@ -310,6 +318,10 @@ CheckpointInfo Accelerator::State::load(const std::filesystem::path& folder) {
     if (part.saved_name || part.evaluation) continue;
     if (SavedParts::is_callback(part.name)) {
       logger.warning(folder.string() + " holds no '" + part.name + "': the callback begins without a saved state");
+      continue;
+    }
+    if (part.name == scaler_part) {
+      logger.warning(folder.string() + " was not saved by a run in fp16: the loss scale begins at its initial value");
       continue;
     }
     logger.warning(folder.string() + " holds no position of '" + part.name +

@@ -21,6 +21,7 @@ void Accelerator::free_memory() {
   state_->reducer_of.clear();
   state_->ignored.clear();
   state_->schedulers.clear();
+  for (Optimizer& optimizer : state_->optimizers) optimizer.release();  // the program may hold copies
   state_->optimizers.clear();
   // Destroys the communicators of gradients and buffers, so that ranks that wait on them for this rank fail at once.
   state_->buffer_communicator.reset();

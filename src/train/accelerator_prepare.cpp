@@ -158,6 +158,7 @@ void Accelerator::State::compare_options() {
 void Accelerator::prepare_model(std::shared_ptr<torch::nn::Module> module) {
   state_->compare_options();
   if (num_processes() > 1 && state_->reducer_options.check_replicas) refuse_rank_dependent_layers(*module);
+  if (state_->reproducible) require_unoptimized_scripts(*module);
   auto parameters = named_parameters_of(*module);
   const auto known = std::ranges::find(state_->models, module, &State::Model::module);
   if (known != state_->models.end()) {

@@ -119,6 +119,9 @@ struct Accelerator::State {
   CheckpointInfo load(const std::filesystem::path& folder);
   /// Throws UsageError on the main process if there are trackers that no run has started. `caller`: "log".
   void require_tracked_run(const char* caller) const;
+  void start_tracked_run(std::int64_t step);
+  /// `caller` writes a value of `step`: starts the trackers if the step of their run is unset. Throws UsageError.
+  void start_with_value(const char* caller, std::int64_t step);
   std::filesystem::path checkpoints_folder() const { return project.project_dir / "checkpoints"; }
   /// Throws UsageError on all ranks if the newest checkpoint in the project's folder belongs to another run. `caller`
   /// and `remedy` are parts of the message.
@@ -182,10 +185,11 @@ struct Accelerator::State {
   struct TrackedRun {
     std::string name;
     Hyperparameters hyperparameters;
-    std::int64_t step = 0;
-    bool has_fit = false;  ///< a Trainer's fit() has begun since
+    std::optional<std::int64_t> step{};  ///< unset until the trackers start
+    bool has_fit = false;                ///< a Trainer's fit() has begun since
   };
   std::optional<TrackedRun> tracked_run;
+  bool has_loaded_state = false;
 };
 
 }  // namespace tutti

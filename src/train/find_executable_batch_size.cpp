@@ -90,8 +90,18 @@ void BatchSizeSearch::clean_up() const {
 bool BatchSizeSearch::end(const Attempt& local) {
   const bool left_over = local.outcome != AttemptOutcome::succeeded;
   if (left_over) clean_up();
-  const auto answers = communicator_.all_gather_object(pack(std::pair(local.outcome, local.message)),
-                                                       comm::internal_call("find_executable_batch_size"));
+  std::vector<std::string> answers;
+  try {
+    answers = communicator_.all_gather_object(pack(std::pair(local.outcome, local.message)),
+                                              comm::internal_call("find_executable_batch_size"));
+  } catch (const Error& error) {
+    if (local.outcome != AttemptOutcome::out_of_memory) throw;
+    throw OutOfMemoryError("find_executable_batch_size with " + std::to_string(batch_size_) +
+                           ": memory ran out on rank " + std::to_string(communicator_.rank()) + " (" + local.message +
+                           "), and other ranks do not leave the attempt: its collectives need the communicator of the "
+                           "attempt, see docs/collectives.md. (" +
+                           error.what() + ")");
+  }
   std::vector<AttemptOutcome> ranks;
   std::vector<int> failed_ranks;
   std::string failures;

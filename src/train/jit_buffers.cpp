@@ -50,7 +50,9 @@ std::vector<AssignedBuffer> AssignedBuffer::of(const torch::jit::Module& script)
   return buffers;
 }
 
-AssigningCall::AssigningCall(const std::vector<AssignedBuffer>& buffers) : buffers_(buffers) {
+AssigningCall::AssigningCall(const std::vector<AssignedBuffer>& buffers, std::mutex& mutex)
+    : lock_(mutex, std::defer_lock), buffers_(buffers) {
+  if (!buffers_.empty()) lock_.lock();
   for (const auto& buffer : buffers_) buffer.object->setSlot(buffer.slot, buffer.registered.detach().clone());
 }
 
@@ -63,11 +65,11 @@ void AssigningCall::finish() {
     const c10::IValue& value = object->getSlot(slot);
     const auto is_like = [&registered = registered](const at::Tensor& tensor) {
       return tensor.defined() && tensor.sizes() == registered.sizes() &&
-             tensor.scalar_type() == registered.scalar_type();
+             at::canCast(tensor.scalar_type(), registered.scalar_type());
     };
     if (value.isTensor() && is_like(value.toTensor())) continue;
     throw UsageError("JitModule: the script assigned to its buffer '" + name +
-                     "' a value of another type, shape or dtype: assign tensors of " +
+                     "' a value of another type or shape: assign tensors of " +
                      c10::toString(registered.scalar_type()) + " and shape " + c10::str(registered.sizes()));
   }
   const at::NoGradGuard no_grad;

@@ -4,6 +4,7 @@
 #include <ATen/core/ivalue.h>
 
 #include <cstddef>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -27,16 +28,18 @@ struct AssignedBuffer {
 /// registered tensor. The script reads copies, because backward may need a buffer's value of before.
 class AssigningCall {
  public:
-  explicit AssigningCall(const std::vector<AssignedBuffer>& buffers);
+  AssigningCall(const std::vector<AssignedBuffer>& buffers, std::mutex& mutex);
   /// The script has the registered tensors again.
   ~AssigningCall();
   AssigningCall(const AssigningCall&) = delete;
   AssigningCall& operator=(const AssigningCall&) = delete;
 
-  /// Throws UsageError, and changes no buffer, if the script has assigned another type, shape or dtype.
+  /// Throws UsageError, and changes no buffer, if the script has assigned another shape, or a dtype that cannot be
+  /// converted.
   void finish();
 
  private:
+  std::unique_lock<std::mutex> lock_;  // of a script that assigns; other scripts may run on several threads at once
   const std::vector<AssignedBuffer>& buffers_;
 };
 

@@ -2,10 +2,13 @@
 
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
 
+#include <algorithm>
 #include <string>
 
 #include "sync/rank_dependent_layers.h"
+#include "tutti/core/error.h"
 #include "tutti/train/jit_module.h"
 
 namespace tutti {
@@ -47,6 +50,15 @@ void refuse_rank_dependent_layers(const torch::nn::Module& module) {
       sync::refuse_max_norm("the scripted layer" + (item.key().empty() ? "" : " '" + item.key() + "'"));
     }
   }
+}
+
+void require_unoptimized_scripts(const torch::nn::Module& module) {
+  const auto modules = module.modules();
+  const auto is_script = [](const auto& one) { return dynamic_cast<const JitModule*>(one.get()) != nullptr; };
+  if (!torch::jit::getGraphExecutorOptimize() || std::ranges::none_of(modules, is_script)) return;
+  throw UsageError(
+      "a JitModule with `reproducible`: after its first passes LibTorch runs optimized code for a script, which rounds "
+      "differently. Call torch::jit::setGraphExecutorOptimize(false) first");
 }
 
 }  // namespace tutti

@@ -10,4 +10,8 @@ namespace tutti {
 /// or a traced or scripted method that calls embedding_renorm_.
 void refuse_rank_dependent_layers(const torch::nn::Module& module);
 
+/// Throws UsageError if the module has a JitModule and LibTorch optimizes scripts: their bits change after the first
+/// passes of a process, whose number depends on the number of ranks.
+void require_unoptimized_scripts(const torch::nn::Module& module);
+
 }  // namespace tutti

@@ -26,7 +26,7 @@ JitModule::JitModule(const torch::jit::Module& script)
 JitModule::~JitModule() = default;
 
 c10::IValue JitModule::forward(std::vector<c10::IValue> inputs) {
-  AssigningCall call(assigned_buffers_);
+  AssigningCall call(assigned_buffers_, mutex_);
   c10::IValue output = script_->forward(std::move(inputs));
   call.finish();
   return output;

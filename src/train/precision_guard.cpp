@@ -30,7 +30,8 @@ bool is_cast(const Node* node) {
   return typeid(*node) == typeid(torch::autograd::generated::ToCopyBackward0);
 }
 
-bool needs_cast(const Node* node) {
+bool needs_cast(Node* node) {
+  if (node->num_inputs() == 0 || node->input_metadata(0).dtype() != at::kFloat) return false;
   const std::string name = node->name();
   return std::ranges::any_of(lower_precision_nodes,
                              [&name](std::string_view prefix) { return name.starts_with(prefix); });

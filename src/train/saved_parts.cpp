@@ -137,9 +137,8 @@ bool is_additional(const std::string& identity, const std::vector<std::string>& 
 }
 
 /// What to do about a part of this program that the checkpoint lacks.
-std::string remedy_for(const std::string& name, const std::string& kind) {
+std::string remedy_for(const std::string& kind) {
   if (kind == "local_sgd") return "create LocalSGD after load_state()";
-  if (name == "scaler") return "train without fp16, as the saved run did";
   if (kind == loader_kind) return "create the loader after load_state()";
   return (kind.empty() ? "register" : "prepare") + std::string(" it after load_state()");
 }
@@ -232,10 +231,10 @@ std::vector<std::string> Accelerator::State::SavedParts::match(const std::map<st
   for (const Part& part : all) {
     if (part.saved_name) {
       used.insert(*part.saved_name);
-    } else if (!additional.contains(&part) && !is_callback(part.name)) {
+    } else if (!additional.contains(&part) && !is_callback(part.name) && part.name != scaler_part) {
       throw CheckpointError(folder + " has no '" + part.name +
-                            "', which this program has in addition to what was saved: " +
-                            remedy_for(part.name, part.kind) + ", or start without the checkpoint");
+                            "', which this program has in addition to what was saved: " + remedy_for(part.kind) +
+                            ", or start without the checkpoint");
     }
   }
   for (std::size_t i = 0; i < windows.size(); ++i) used.insert(gradients_part(i));
@@ -290,7 +289,7 @@ Accelerator::State::SavedParts Accelerator::State::saved_parts() {
     part.per_rank = has_state_per_rank;
     parts.all.push_back(std::move(part));
   };
-  if (scaler) add_unique("scaler", SavedParts::part_of(scaler), is_local);
+  if (scaler) add_unique(scaler_part, SavedParts::part_of(scaler), is_local);
   for (const NamedObject& one : registered) {
     SavedParts::Part part = SavedParts::part_of(one.object);
     part.own_values = std::identity();

@@ -13,6 +13,8 @@ namespace tutti {
 
 /// The name of the shared part with the identities of the numbered parts.
 inline constexpr const char* identities_part = "objects";
+/// The name of the part of the loss scaler, which programs in fp16 have.
+inline constexpr const char* scaler_part = "scaler";
 
 /// The parts, in the order in which they are loaded.
 struct Accelerator::State::SavedParts {

@@ -43,16 +43,18 @@ class PausedClock {
 /// Sets a model to evaluation mode until destruction.
 class EvaluationMode {
  public:
-  explicit EvaluationMode(torch::nn::Module& model) : model_(model), was_training_(model.is_training()) {
-    model_.eval();
+  explicit EvaluationMode(torch::nn::Module& model) {
+    for (const auto& module : model.modules()) were_training_.emplace_back(module, module->is_training());
+    model.eval();
   }
-  ~EvaluationMode() { model_.train(was_training_); }
+  ~EvaluationMode() {
+    for (const auto& [module, was_training] : were_training_) module->train(was_training);  // parents first
+  }
   EvaluationMode(const EvaluationMode&) = delete;
   EvaluationMode& operator=(const EvaluationMode&) = delete;
 
  private:
-  torch::nn::Module& model_;
-  bool was_training_;
+  std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> were_training_;
 };
 
 }  // namespace
@@ -84,6 +86,12 @@ TrainerContext::TrainerContext(Accelerator& accelerator, std::shared_ptr<torch::
       module_(std::move(module)),
       options_(std::move(options)) {
   require_valid_options();
+  const auto& registered = accelerator_.state_->registered;
+  accelerator_.state_->end_registrations();
+  if (std::ranges::find(registered, "trainer", &Accelerator::State::NamedObject::name) != registered.end()) {
+    throw UsageError(
+        "Trainer: the Accelerator has another Trainer: destroy that one first, or give each model an Accelerator");
+  }
   accelerator_.register_for_checkpointing("trainer", *progress_);  // until the Trainer is destroyed
 }
 
@@ -172,6 +180,7 @@ void TrainerContext::begin_fit(std::optional<std::int64_t> batches_per_epoch) {
   }
   if (progress_->evaluated_step != global_step()) last_evaluation_.clear();
   logged_step_ = saved_step_ = global_step();
+  begin_tracking();
   Tracker*& tensorboard = accelerator_.state_->project_tensorboard;
   if (options_.tensorboard && accelerator_.is_main_process() && tensorboard == nullptr) {
     auto tracker = std::make_unique<TensorBoardTracker>(accelerator_.project().project_dir / "tensorboard");
@@ -179,7 +188,6 @@ void TrainerContext::begin_fit(std::optional<std::int64_t> batches_per_epoch) {
     accelerator_.add_tracker(std::move(tracker));  // throws if the tracker cannot start
     tensorboard = added;
   }
-  begin_tracking();
   if (options_.progress_bar && accelerator_.is_main_process()) {
     bar_ = std::make_unique<ProgressBar>(
         ProgressBarOptions{.total = options_.max_steps.value_or(0), .start = global_step()});
@@ -193,15 +201,18 @@ void TrainerContext::begin_fit(std::optional<std::int64_t> batches_per_epoch) {
 void TrainerContext::begin_tracking() {
   auto& tracked = accelerator_.state_->tracked_run;
   const bool by_the_program = tracked && !tracked->has_fit;
-  const bool adds_hyperparameters = !options_.hyperparameters.empty();
+  const bool keeps_values = by_the_program && tracked->step == global_step();
+  if (keeps_values && !options_.hyperparameters.empty() && accelerator_.is_main_process()) {
+    accelerator_.state_->logger.warning(
+        "TrainerOptions::hyperparameters are not written, because trackers have started before fit(): pass them to "
+        "init_trackers()");
+  }
   if (by_the_program) {  // also for a further fit()
     options_.run_name = tracked->name;
-    if (!adds_hyperparameters) options_.hyperparameters = tracked->hyperparameters;
+    options_.hyperparameters.insert(tracked->hyperparameters.begin(), tracked->hyperparameters.end());
   }
   // A further fit() voids what an earlier one has logged for later steps.
-  if (!by_the_program || tracked->step != global_step() || adds_hyperparameters) {
-    accelerator_.init_trackers(options_.run_name, options_.hyperparameters, global_step());
-  }
+  if (!keeps_values) accelerator_.init_trackers(options_.run_name, options_.hyperparameters, global_step());
   tracked->has_fit = true;
 }
 

@@ -125,6 +125,29 @@ TEST(OptimizerState, ARestoredOptimizerContinuesWithTheSameBits) {
   }
 }
 
+TEST(OptimizerState, IsConvertedToTheParametersLayout) {
+  for (const Kind& each : kinds()) {
+    SCOPED_TRACE(each.name);
+    Trained moved(each.make);
+    moved.step(2);
+    for (at::Tensor& value : moved.values) {
+      if (value.dim() > 1) value.set_data(value.detach().transpose(0, 1).contiguous().transpose(0, 1));
+    }
+    const StateDict before = copy_to_cpu(moved.state());
+    convert_optimizer_state(*moved.optimizer);
+    const StateDict converted = moved.state();
+    EXPECT_TRUE(equal(copy_to_cpu(converted), before));
+    for (const auto& [name, value] : converted.values()) {
+      const auto* tensor = std::get_if<at::Tensor>(&value);
+      if (tensor == nullptr || tensor->dim() < 2) continue;
+      const auto is_like = [tensor](const at::Tensor& parameter) {
+        return parameter.sizes() == tensor->sizes() && parameter.strides() == tensor->strides();
+      };
+      EXPECT_TRUE(std::ranges::any_of(moved.values, is_like)) << name;
+    }
+  }
+}
+
 TEST(OptimizerState, IsConvertedToTheParametersAsLoadingConvertsIt) {
   for (const Kind& each : kinds()) {
     SCOPED_TRACE(each.name);

@@ -126,6 +126,7 @@ std::size_t MovesRun::run_scope(const std::vector<Move>& moves, std::size_t open
     const AccumulateScope scope(members);
     scope_ = &open;
     left_out_ = nullptr;
+    passed_in_scope_ = false;
     came_.fill(false);
     while (next < moves.size() && moves[next].verb != Verb::close) next = run_from(moves, next);
     scope_ = nullptr;
@@ -158,6 +159,10 @@ void MovesRun::run_move(const Move& move) {
       return run_pass(move);
     case Verb::step:
       came_[static_cast<std::size_t>(move.model)] = true;
+      if (model.reference->refuses_step() && !passed_in_scope_) {
+        if (program_.parts) return;  // ranks whose passes have not reached the part do not know
+        must_fail_ = true;
+      }
       model.optimizer->step();
       model.reference->step();
       return;
@@ -276,6 +281,7 @@ void MovesRun::record_pass(const Move& pass) {
     for (int rank = 0; rank < program_.ranks; ++rank) {
       if (reference.in_scope() && present[rank]) weights[rank] = scope_->weights[rank];
     }
+    passed_in_scope_ = passed_in_scope_ || (reference.in_scope() && reaches(program_, pass, m));
     if (!reaches(program_, pass, m)) {
       if (reference.in_scope() && models_[1 - m].reference->in_scope()) reference.weigh(weights);
       continue;

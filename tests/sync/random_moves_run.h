@@ -78,6 +78,7 @@ class MovesRun {
   std::array<Model, 2> models_;
   const Move* scope_ = nullptr;
   const Move* left_out_ = nullptr;      // the pass of this scope that the absent rank skips
+  bool passed_in_scope_ = false;        // a pass of this scope has reached one of its models
   std::array<bool, 2> came_{};          // by model: true after a step in this scope
   std::array<bool, 2> closed_early_{};  // by model: its last scope was not the last one of a window
   /// By model: LibTorch's zero_grad() has cleared a window. The reducer detects that later, and drops with that window

@@ -43,6 +43,9 @@ class ReferenceModel {
   void close();
   /// True if a pass now is an error.
   bool refuses_pass() const;
+  /// True if the open scope does not end its window, whose passes were outside of scopes: a step that does nothing is
+  /// an error, unless a pass of the scope has reached another model.
+  bool refuses_step() const { return !at_window_end() && reached() && !weighted(); }
   /// Adds a pass. `sum` is the sum of all ranks' gradients in a scope, and their mean outside of scopes. `weights` is
   /// by rank: 0 for a rank that skipped the pass, and 0 outside of scopes.
   void pass(const Gradients& sum, const std::vector<double>& weights, Mean mean);

@@ -222,6 +222,35 @@ TEST(Ema, NoCheckpointIsSavedWhileTheModelHasTheAverages) {
 }
 
 // The meta device stands for an accelerator.
+TEST(Ema, AveragesOfHalfPrecisionAreFloat) {
+  Accelerator accelerator({.communicator = Communicator()});
+  auto loader = accelerator.data_loader(Samples{8}, {.batch_size = 2});
+  Mlp net;
+  net->to(at::kBFloat16);
+  auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.5));
+  Trainer trainer(accelerator, model, optimizer, std::nullopt, loader,
+                  {.loss =
+                       [](Mlp& mlp, Batch& batch) {
+                         return loss_of(mlp->forward(batch.input.to(at::kBFloat16)), batch.target.to(at::kBFloat16));
+                       }},
+                  quiet({.max_steps = 4}));
+  const auto ema = std::make_shared<Ema>(EmaOptions{.decay = 0.999, .warmup = false});
+  trainer.add_callback(ema);
+  trainer.fit();
+  const at::Tensor average = ema->average().at("first.weight");
+  const at::Tensor weight = net->first->weight.detach();
+  EXPECT_EQ(average.scalar_type(), at::kFloat);
+  EXPECT_FALSE(at::equal(average, average.to(at::kBFloat16).to(at::kFloat)));  // changes below bf16's precision
+  const at::Tensor before = average.clone();
+  const at::Tensor trained = weight.clone();
+  ema->swap(*net);
+  EXPECT_TRUE(at::equal(weight, before.to(at::kBFloat16)));
+  EXPECT_TRUE(at::equal(ema->average().at("first.weight"), trained.to(at::kFloat)));
+  ema->swap(*net);
+  EXPECT_TRUE(at::equal(weight, trained));
+  EXPECT_TRUE(at::equal(ema->average().at("first.weight"), before));
+}
+
 TEST(Ema, LoadsItsStateToTheDeviceOfTheAverage) {
   const auto state_on = [](at::Device device) {
     StateDict state;

@@ -8,6 +8,7 @@
 #include <future>
 #include <stdexcept>
 
+#include "optim/refused.h"
 #include "support/rank_case.h"
 #include "support/training.h"
 #include "tutti/core/error.h"
@@ -209,6 +210,43 @@ const RankCase freed("helpers_free_memory", [](const Communicator& communicator)
 });
 TEST(Helpers, FreeMemoryForgetsWhatWasPrepared) {
   freed.on_threads({1, 2, 3});
+}
+
+// The handles of the first stage are still there.
+const RankCase stages("helpers_stages", [](const Communicator& communicator) {
+  Accelerator accelerator({.communicator = communicator});
+  Mlp net;
+  Mlp reference;
+  const auto train = [&](Optimizer& optimizer, double rate) {
+    torch::optim::SGD sgd(reference->parameters(), rate);
+    for (int step = 0; step < 2; ++step) {
+      sgd.zero_grad();
+      for (int rank = 0; rank < communicator.size(); ++rank) {
+        const Batch batch = batch_of(step * communicator.size() + rank);
+        (loss_of(reference->forward(batch.input), batch.target) / communicator.size()).backward();
+      }
+      sgd.step();
+      const Batch batch = batch_of(step * communicator.size() + communicator.rank());
+      accelerator.backward(loss_of(net->forward(batch.input), batch.target));
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    EXPECT_TRUE(close(net->parameters(), reference->parameters(), 1e-5));
+  };
+  auto [model, first] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+  {
+    torch::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < net->parameters().size(); ++i) reference->parameters()[i].copy_(net->parameters()[i]);
+  }
+  train(first, 0.1);
+  accelerator.free_memory();
+  expect_refused<UsageError>([&, &first = first] { first.step(); }, "released by free_memory()");
+  expect_refused<UsageError>([&, &first = first] { first.zero_grad(); }, "released by free_memory()");
+  auto [again, second] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.05));
+  train(second, 0.05);
+});
+TEST(Helpers, AModelIsPreparedAgainWithAnotherOptimizerAfterFreeMemory) {
+  stages.on_threads({1, 2, 3});
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <torch/optim/sgd.h>
 #include <torch/script.h>
 
+#include "optim/refused.h"
 #include "support/rank_case.h"
 #include "support/temporary_folder.h"
 #include "support/training.h"
@@ -247,6 +248,17 @@ const RankCase resumes("jit_module_resumes", [](const Communicator& communicator
 });
 TEST(JitModule, ResumesFromACheckpoint) {
   resumes.on_threads({1, 2});
+}
+
+TEST(JitModule, IsRefusedByReproducibleWhileLibTorchOptimizesIt) {
+  torch::jit::Module script("__torch__.Scale");
+  script.register_parameter("factor", at::ones({}).requires_grad_(), /*is_buffer=*/false);
+  script.define("def forward(self, x):\n    return x * self.factor\n");
+  Accelerator accelerator({.reproducible = ReproducibleOptions{.micro_batches = 8}, .communicator = Communicator()});
+  auto module = std::make_shared<JitModule>(script);
+  expect_refused<UsageError>([&] { accelerator.prepare(module); }, "setGraphExecutorOptimize(false)");
+  const torch::jit::GraphOptimizerEnabledGuard as_written(false);
+  EXPECT_NO_THROW(accelerator.prepare(module));
 }
 
 }  // namespace

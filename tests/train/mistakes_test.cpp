@@ -314,5 +314,30 @@ TEST(Mistakes, TheDebugLevelLogsTheChoices) {
   debug_lines.on_processes({2});
 }
 
+// ---- backward() outside of the scope
+
+TEST(Mistakes, ABackwardPassBeforeOrAfterItsScopeIsRefused) {
+  for (const bool before : {true, false}) {
+    Accelerator accelerator({.gradient_accumulation_steps = 2, .communicator = Communicator()});
+    Mlp net;
+    auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+    const Batch batch = batch_of(0);
+    at::Tensor loss = loss_of(net->forward(batch.input), batch.target);
+    if (before) accelerator.backward(loss);
+    {
+      const auto window = accelerator.accumulate(model);
+      if (before) {
+        const std::string refusal = refusal_of([&, &step = optimizer] { step.step(); });
+        EXPECT_NE(refusal.find("backward() was outside of it"), std::string::npos) << refusal;
+      }
+      loss = loss_of(net->forward(batch.input), batch.target);
+    }
+    if (before) continue;
+    accelerator.backward(loss);
+    const std::string refusal = refusal_of([&, &step = optimizer] { step.step(); });
+    EXPECT_NE(refusal.find("whose last scope is still to come"), std::string::npos) << refusal;
+  }
+}
+
 }  // namespace
 }  // namespace tutti::test::mistakes_test

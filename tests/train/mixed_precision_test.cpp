@@ -47,6 +47,18 @@ TEST(MixedPrecision, AutocastComputesInIt) {
   EXPECT_EQ(net->forward(batch.input).scalar_type(), at::kFloat);
 }
 
+TEST(MixedPrecision, AScopeOfAutocastAroundStepsUsesTheNewParameters) {
+  Accelerator accelerator({.mixed_precision = Precision::bf16, .communicator = Communicator()});
+  Mlp net;
+  auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.5));
+  const Batch batch = batch_of(0);
+  const auto scope = accelerator.autocast();
+  const at::Tensor before = net->forward(batch.input);
+  accelerator.backward(loss_of(before, batch.target));
+  optimizer.step();
+  EXPECT_FALSE(at::equal(net->forward(batch.input), before));
+}
+
 TEST(MixedPrecision, WithoutItAutocastChangesNothing) {
   Accelerator accelerator({.communicator = Communicator()});
   Mlp net;
@@ -83,6 +95,17 @@ TEST(MixedPrecision, TwoLossesOfOneForwardPassAreNoError) {
   const at::Tensor second = accelerator.autocast([&] { return net->forward(batch.input); });
   second.sum().backward({}, true);
   EXPECT_NO_THROW(second.mean().backward());
+}
+
+TEST(MixedPrecision, TwoLossesOfAModelInTheLowerPrecisionAreNoError) {
+  Accelerator accelerator({.mixed_precision = Precision::bf16, .communicator = Communicator()});
+  Mlp net;
+  net->to(at::kBFloat16);
+  auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+  const at::Tensor input = batch_of(0).input.to(at::kBFloat16);
+  const at::Tensor output = accelerator.autocast([&] { return net->forward(input); });
+  accelerator.backward(output.sum(), /*retain_graph=*/true);
+  EXPECT_NO_THROW(accelerator.backward(output.mean()));
 }
 
 TEST(MixedPrecision, ASecondLossThatNeedsNoCastIsNoError) {

@@ -163,6 +163,31 @@ TEST(AcceleratorCalls, InitTrackersStartsThemOnTheMainProcess) {
   tracks.on_threads({1, 2});
 }
 
+struct Starts final : Tracker {
+  explicit Starts(std::vector<std::int64_t>& steps) : steps_(steps) {}
+  void start(const std::string&, const Hyperparameters&, std::int64_t step) override { steps_.push_back(step); }
+  void log(std::int64_t, const Scalars&) override {}
+  std::vector<std::int64_t>& steps_;
+};
+
+// A program by hand calls init_trackers() before it loads a checkpoint, as with Accelerate.
+TEST(AcceleratorCalls, TrackersOfAResumedRunStartWithItsFirstValue) {
+  const TemporaryFolder folder;
+  std::vector<std::int64_t> steps;
+  for (const bool resumes : {false, true}) {
+    Accelerator accelerator({.communicator = Communicator()});
+    accelerator.add_tracker(std::make_unique<Starts>(steps));
+    accelerator.init_trackers("by hand");
+    Mlp net;
+    accelerator.prepare(net);
+    resumes ? void(accelerator.load_state(folder.path() / "saved"))
+            : void(accelerator.save_state({.folder = folder.path() / "saved"}));
+    accelerator.log({{"loss", 1}}, resumes ? 101 : 100);
+    accelerator.log({{"loss", 1}}, 102);
+  }
+  EXPECT_EQ(steps, (std::vector<std::int64_t>{0, 100}));
+}
+
 const ProcessCase clips("options: clip_grad_norm_()", [](const Communicator& communicator) {
   for (const double type : {1.0, 2.0, std::numeric_limits<double>::infinity()}) {
     Loop run({.communicator = communicator});

@@ -8,6 +8,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <tuple>
 
 #include "optim/refused.h"
 #include "support/rank_case.h"
@@ -270,9 +271,8 @@ TEST(SavedObjects, WhatAProgramHasInAdditionIsNamedWithARemedy) {
     accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
     accelerator.save_state({.folder = folder});
   }
-  AcceleratorOptions options = alone(scratch.path());
   {
-    Accelerator accelerator(options);
+    Accelerator accelerator(alone(scratch.path()));
     Mlp net, second;
     accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
     accelerator.prepare(second);
@@ -287,11 +287,29 @@ TEST(SavedObjects, WhatAProgramHasInAdditionIsNamedWithARemedy) {
       expect_refused([&] { accelerator.load_state(folder); }, "create LocalSGD after load_state()");
     });
   }
-  options.mixed_precision = Precision::fp16;
-  Accelerator accelerator(options);
-  Mlp net;
-  accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
-  expect_refused([&] { accelerator.load_state(folder); }, "train without fp16, as the saved run did");
+}
+
+// For example after a run in fp16 has diverged.
+TEST(SavedObjects, ARunGoesOnInAnotherPrecision) {
+  const TemporaryFolder scratch;
+  for (const auto& [before, after, text] : {std::tuple(Precision::fp16, Precision::bf16, "saved by a run in fp16"),
+                                            std::tuple(Precision::no, Precision::fp16, "not saved by a run in fp16")}) {
+    const auto folder = scratch.path() / text;
+    for (const bool loads : {false, true}) {
+      AcceleratorOptions options = alone(scratch.path());
+      options.mixed_precision = loads ? after : before;
+      Accelerator accelerator(options);
+      Mlp net;
+      accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+      if (!loads) {
+        accelerator.save_state({.folder = folder});
+        continue;
+      }
+      testing::internal::CaptureStderr();
+      accelerator.load_state(folder);
+      EXPECT_NE(testing::internal::GetCapturedStderr().find(text), std::string::npos);
+    }
+  }
 }
 
 TEST(SavedObjects, AnAlgorithmOfLocalStepsThatTheProgramLacksIsNamedWithARemedy) {

@@ -81,6 +81,7 @@ TEST(TrainerEpochs, ARunThatEndsWithinAnEpochIsEvaluatedAndSavedAtItsEnd) {
 
 // A signal leaves an evaluation at the end of an epoch to the resumed run, also in the last step of the run.
 const RankCase interrupted("trainer_epochs_interrupted", [](const Communicator& communicator) {
+  bool best_is_last = false;
   const auto log_of = [&](std::int64_t signal_in_step, std::int64_t epochs) {
     const TemporaryFolder scratch;
     const std::string folder = communicator.broadcast_object(scratch.path().string());
@@ -89,7 +90,10 @@ const RankCase interrupted("trainer_epochs_interrupted", [](const Communicator& 
       TrainerRun run({.project = {.project_dir = folder, .retention = {.keep_last = 1, .keep_best = true}},
                       .communicator = communicator},
                      {.max_epochs = epochs, .evaluate_every = every_epoch, .save_every = every_epoch, .resume = true});
-      run.trainer.set_evaluation([&] { return Scalars{{"loss", static_cast<double>(run.trainer.global_step())}}; });
+      run.trainer.set_evaluation([&] {
+        const auto step = static_cast<double>(run.trainer.global_step());
+        return Scalars{{"loss", best_is_last ? -step : step}};
+      });
       const auto events = std::make_shared<Events>();
       events->signal_in_step = std::exchange(signal_in_step, -1);
       run.trainer.add_callback(events);
@@ -99,8 +103,10 @@ const RankCase interrupted("trainer_epochs_interrupted", [](const Communicator& 
       }
       log = events->log;
     }
-    // The first epoch's evaluation is the best.
+    // The first epoch's evaluation is the best, or the last one's.
     const auto steps = saved_steps(folder);
+    for (const CheckpointInfo& info : CheckpointFolder(std::filesystem::path(folder) / "checkpoints").all())
+      log += info.metric ? "metric " : "no metric ";
     communicator.barrier().wait();
     for (const std::int64_t step : steps) log += "kept " + std::to_string(step) + ' ';
     return log;
@@ -111,6 +117,8 @@ const RankCase interrupted("trainer_epochs_interrupted", [](const Communicator& 
   EXPECT_EQ(log_of(size - 1, 3), whole);      // the last step of an epoch
   EXPECT_EQ(log_of(size + 1, 3), whole);      // within an epoch
   EXPECT_EQ(log_of(3 * size - 1, 3), whole);  // the last step of the run
+  best_is_last = true;
+  EXPECT_EQ(log_of(3 * size - 1, 3), log_of(-1, 3));
 });
 TEST(TrainerEpochs, AnInterruptedRunEvaluatesAndSavesAsAWholeOne) {
   interrupted.on_processes({1, 2});

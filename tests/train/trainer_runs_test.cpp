@@ -236,7 +236,7 @@ TEST(TrainerRuns, TensorBoardIsStartedByAFitAfterOneThatCouldNot) {
   const TemporaryFolder scratch;
   TrainerRun run({.project = {.project_dir = scratch.path()}, .communicator = Communicator()},
                  {.max_steps = 1, .tensorboard = true});
-  run.accelerator.init_trackers("of the program");
+  run.accelerator.init_trackers("of the program", {}, 0);
   {
     // The event file's first record fits, the one of start() does not.
     const auto previous_handler = std::signal(SIGXFSZ, SIG_IGN);
@@ -310,8 +310,52 @@ TEST(TrainerRuns, AResumedRunHasTheNameAndHyperparametersOfTheProgram) {
     run.trainer.fit();
   }
   EXPECT_EQ(runs, (std::vector<std::string>{"of the program with its rate at 0", "log", "flush",
-                                            "of the program with its rate at 0", "of the program with its rate at 1",
-                                            "log", "flush"}));
+                                            "of the program with its rate at 1", "log", "flush"}));
+}
+
+TEST(TrainerRuns, HyperparametersOfTheProgramAndTheTrainerAreWritten) {
+  struct Names final : Tracker {
+    explicit Names(std::string& names) : names_(names) {}
+    void start(const std::string&, const Hyperparameters& hyperparameters, std::int64_t) override {
+      for (const auto& [name, value] : hyperparameters) names_ += name + ' ';
+    }
+    void log(std::int64_t, const Scalars&) override {}
+    std::string& names_;
+  };
+  std::string names;
+  TrainerRun run({.communicator = Communicator()}, {.max_steps = 1, .hyperparameters = {{"of_trainer", 1.0}}});
+  run.accelerator.add_tracker(std::make_unique<Names>(names));
+  run.accelerator.init_trackers("of the program", {{"of_program", 2.0}});
+  run.trainer.fit();
+  EXPECT_EQ(names, "of_program of_trainer ");
+}
+
+TEST(TrainerRuns, LayersInEvaluationModeStaySo) {
+  TrainerRun run({.communicator = Communicator()}, {.max_steps = 2, .evaluate_every = 1});
+  run.net->dropout->eval();
+  run.trainer.set_evaluation([&] {
+    EXPECT_FALSE(run.net->is_training());
+    return Scalars{{"loss", 1.0}};
+  });
+  run.trainer.fit();
+  EXPECT_FALSE(run.net->dropout->is_training());
+  EXPECT_TRUE(run.net->is_training());
+  EXPECT_TRUE(run.net->first->is_training());
+  run.net->eval();
+  run.trainer.train_a_step(*run.loader.begin());
+  EXPECT_TRUE(run.net->is_training());
+}
+
+TEST(TrainerRuns, AnAcceleratorHasOneTrainer) {
+  TrainerRun run({.communicator = Communicator()}, {.max_steps = 1});
+  using Second = Trainer<Noisy, DataLoader<Samples>>;
+  expect_refused<UsageError>(
+      [&] {
+        Second(run.accelerator, run.net, run.trainer.optimizer(), std::nullopt, run.loader,
+               {.loss = [](Noisy& model, Batch& batch) { return model->forward(batch.input).sum(); }},
+               {.max_steps = 1});
+      },
+      "the Accelerator has another Trainer");
 }
 
 // The values of a run that has failed are void.
@@ -332,7 +376,7 @@ TEST(TrainerRuns, ARunThatBeginsAgainStartsItsTrackersAgain) {
   EXPECT_THROW(run.trainer.fit(), std::runtime_error);
   run.accelerator.load_latest_state();
   run.trainer.fit();
-  EXPECT_EQ(runs, (std::vector<std::string>{"of the program at 0", "flush", "of the program at 0", "log", "flush"}));
+  EXPECT_EQ(runs, (std::vector<std::string>{"of the program at 0", "of the program at 0", "log", "flush"}));
 }
 
 const RankCase differing_options("differing_options", [](const Communicator& communicator) {

@@ -91,8 +91,9 @@ class Optimizer final : public Stateful {
   torch::optim::Optimizer& inner() { return *optimizer_; }
   /// LibTorch's optimizer, read-only.
   const torch::optim::Optimizer& inner() const { return *optimizer_; }
-  /// The reducer that synchronizes its gradients.
-  const std::shared_ptr<Reducer>& reducer() const { return state_->reducer; }
+  /// The reducer that synchronizes its gradients. Throws UsageError after Accelerator::free_memory(), as step() and
+  /// zero_grad() do.
+  const std::shared_ptr<Reducer>& reducer() const;
 
  private:
   friend class Accelerator;
@@ -124,6 +125,8 @@ class Optimizer final : public Stateful {
   void require_synchronized();
   void step_parameters();
   void record_rates();
+  /// Releases the reducers, in all copies.
+  void release();
   /// Replaces the parameters in all copies.
   void rebind(std::shared_ptr<Reducer> reducer, std::shared_ptr<Reducer> local_reducer, std::vector<std::string> names);
 

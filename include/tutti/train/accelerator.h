@@ -191,11 +191,14 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
 
   // Tracking, on the main process. The calls have no effect on the other ranks. They throw UsageError for a step that
   // is not 0 to 2^53.
-  /// Adds a tracker for log(). After init_trackers() it is started at once. Throws UsageError for a null pointer.
+  /// Adds a tracker for log(). Throws UsageError for a null pointer.
   void add_tracker(std::unique_ptr<Tracker> tracker);
-  /// Starts the trackers. With a project folder DIR they include a JsonlTracker on DIR/metrics.jsonl. `step`: the step
-  /// at which a resumed run continues.
-  void init_trackers(const std::string& run, const Hyperparameters& hyperparameters = {}, std::int64_t step = 0);
+  /// Begins a run of the trackers. With a project folder DIR they include a JsonlTracker on DIR/metrics.jsonl. `step`:
+  /// 0, or the step at which a resumed run continues; values of later steps that an earlier process has logged are
+  /// void. Unset: known when the trackers start, with Trainer::fit() or with the first value: the step before that
+  /// value after load_state(), else 0.
+  void init_trackers(const std::string& run, const Hyperparameters& hyperparameters = {},
+                     std::optional<std::int64_t> step = std::nullopt);
   /// Writes `scalars` as values of optimizer step `step`. Steps may come in any order, for example epochs for some
   /// names. Values are not averaged over ranks: call reduce() first. Throws UsageError before init_trackers() if there
   /// is a tracker or a project folder.
@@ -228,9 +231,11 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   bool is_last_process() const { return rank() + 1 == num_processes(); }
   /// A barrier: blocks until every rank has called it. Every rank must call it.
   void wait_for_everyone(const CallSite& where = CallSite::here()) const;
-  /// Releases the prepared models and optimizers and every loader. The loss scaler, registered objects and trackers
-  /// stay. Memory is freed once the program has released its models and optimizers too. Every rank must call it. A rank
-  /// that still waits for this rank's gradients, buffers or batches throws PeerError.
+  /// Releases the prepared models and optimizers and every loader: gradients are no longer synchronized, and step() of
+  /// the optimizers that prepare() has returned throws UsageError. Model and LibTorch optimizer may be prepared again.
+  /// The loss scaler, registered objects and trackers stay. Memory is freed once the program has released its models
+  /// and optimizers too. Every rank must call it. A rank that still waits for this rank's gradients, buffers or batches
+  /// throws PeerError.
   void free_memory();
   /// Writes a line to standard output, on the main process only.
   void print(const std::string& line) const;

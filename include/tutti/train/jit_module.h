@@ -11,6 +11,7 @@
 
 #include <concepts>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 namespace torch::jit {
@@ -28,7 +29,7 @@ struct AssignedBuffer;
 /// was traced: train() and eval() do not change what it computes. After its first passes LibTorch runs optimized code
 /// for a script, which may round differently. A resumed run has the same bits only with
 /// torch::jit::setGraphExecutorOptimize(false). Several threads may call forward() at once if no thread changes the
-/// script.
+/// script otherwise. Calls of a script that assigns buffers run one after the other.
 class JitModule : public torch::nn::Module {
  public:
   /// `script` is a handle: the caller's handle refers to the same module. Not a collective.
@@ -36,7 +37,7 @@ class JitModule : public torch::nn::Module {
   ~JitModule() override;
 
   /// Runs the script's forward method. Throws LibTorch's errors (c10::Error, or the script's own exception), and
-  /// UsageError if the script assigns another shape or dtype to a buffer.
+  /// UsageError if the script assigns another shape to a buffer.
   c10::IValue forward(std::vector<c10::IValue> inputs);
   /// forward() with tensors as inputs and output. Throws UsageError if the script returns another type.
   template <std::same_as<at::Tensor>... Tensors>
@@ -61,6 +62,7 @@ class JitModule : public torch::nn::Module {
 
   std::unique_ptr<torch::jit::Module> script_;
   std::vector<AssignedBuffer> assigned_buffers_;
+  std::mutex mutex_;  // of calls that assign them
 };
 
 }  // namespace tutti

@@ -80,7 +80,7 @@ class Trainer final : public TrainerContext {
     {
       const StepScope step(*this);
       trigger(&Callback::on_step_start);
-      model_->train();
+      if (!model_->is_training()) model_->train();  // layers that the program has frozen with eval() stay so
       const bool counts = !accelerator_.on_filler_batch();
       const auto own_weight = functions_.weight && counts ? std::optional(functions_.weight(batch)) : std::nullopt;
       const double weight = counts ? own_weight.value_or(1) : 0;

@@ -79,7 +79,7 @@ struct TrainerOptions {
   bool tensorboard = false;
   /// The name of the run in trackers, unless the program has called Accelerator::init_trackers().
   std::string run_name = "run";
-  /// Hyperparameters that trackers record at the start. Empty: those of the program's init_trackers().
+  /// Hyperparameters that trackers record at the start, besides those of the program's init_trackers().
   Hyperparameters hyperparameters{};
 };
 

@@ -18,10 +18,17 @@ namespace tutti {
 
 namespace {
 
+/// Small changes would be rounded away in the half precisions.
+at::ScalarType dtype_of_average(const at::Tensor& parameter) {
+  return at::isReducedFloatingType(parameter.scalar_type()) ? at::kFloat : parameter.scalar_type();
+}
+
 std::map<std::string, at::Tensor> copy_parameters(const torch::nn::Module& model) {
   std::map<std::string, at::Tensor> copies;
-  for (const NamedParameter& parameter : named_parameters_of(model))
-    copies.emplace(parameter.name, parameter.tensor.detach().clone());
+  for (const NamedParameter& parameter : named_parameters_of(model)) {
+    const at::Tensor values = parameter.tensor.detach();
+    copies.emplace(parameter.name, values.to(dtype_of_average(values), /*non_blocking=*/false, /*copy=*/true));
+  }
   return copies;
 }
 
@@ -79,9 +86,9 @@ void Ema::on_optimizer_step_end(TrainerContext& trainer) {
       average.copy_(parameter.tensor);
     } else if (devices::is_accelerator(average.device())) {
       averages.push_back(average);
-      values.push_back(parameter.tensor);
+      values.push_back(parameter.tensor.to(average.scalar_type()));
     } else {
-      average.lerp_(parameter.tensor, weight);
+      average.lerp_(parameter.tensor.to(average.scalar_type()), weight);
     }
   }
   for (const auto& group : devices::by_device_and_dtype(averages)) {
@@ -99,12 +106,25 @@ void Ema::on_evaluate_exit(TrainerContext& trainer) {
   if (std::exchange(evaluates_, false)) swap(trainer.model());
 }
 
+// The second call puts the average back as it was, not as the parameter has rounded it.
+void Ema::swap_rounded(const NamedParameter& parameter, at::Tensor& average) {
+  const auto exact = exact_.extract(parameter.name);
+  const at::Tensor before = parameter.tensor.to(average.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+  if (exact.empty()) exact_.emplace(parameter.name, average);
+  parameter.tensor.copy_(average);
+  average = exact.empty() ? before : exact.mapped();
+}
+
 void Ema::swap(torch::nn::Module& model) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> averages, values;  // on accelerators
   for (const NamedParameter& parameter : named_parameters_of(model)) {
     const auto average = average_.find(parameter.name);
     if (average == average_.end()) continue;
+    if (average->second.scalar_type() != parameter.tensor.scalar_type()) {
+      swap_rounded(parameter, average->second);
+      continue;
+    }
     if (devices::is_accelerator(parameter.tensor.device())) {
       averages.push_back(average->second);
       values.push_back(parameter.tensor);

@@ -107,6 +107,9 @@ class Reducer final : public Stateful {
   // Steps.
   /// Whether a step may use the gradients now: false inside an accumulate() scope that is not the last of its window.
   bool at_window_end() const;
+  /// Must be called instead of prepare_step() while at_window_end() is false. Throws UsageError if the window's passes
+  /// were outside of scopes, and none was in this one: the step that does nothing was meant for them.
+  void check_left_out_step();
   /// Synchronizes the pending gradients. Every rank must call it.
   void synchronize();
   /// Returns the mean of `value` over the ranks of the communicator. Every rank must call it, between passes.

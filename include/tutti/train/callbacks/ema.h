@@ -12,6 +12,8 @@
 
 namespace tutti {
 
+struct NamedParameter;
+
 /// Options of Ema.
 struct EmaOptions {
   /// average = decay * average + (1 - decay) * parameter, after every optimizer step; in (0, 1).
@@ -26,7 +28,7 @@ struct EmaOptions {
 
 /// Every rank keeps the same average, without communication, as long as parameters are equal on all ranks. In local
 /// steps (LocalSGD) each rank averages its own parameters, and the averages stay different after finish(). Buffers
-/// (BatchNorm's statistics) are not averaged.
+/// (BatchNorm's statistics) are not averaged. The averages of parameters in fp16 and bf16 are float32.
 class Ema final : public Callback {
  public:
   /// Throws UsageError for a decay outside (0, 1). Pass it to Trainer::add_callback() on every rank.
@@ -46,10 +48,13 @@ class Ema final : public Callback {
   void swap(torch::nn::Module& model);
 
  private:
+  void swap_rounded(const NamedParameter& parameter, at::Tensor& average);
+
   EmaOptions options_;
   bool evaluates_ = false;  // the model has the averages
   std::int64_t steps_ = 0;
   std::map<std::string, at::Tensor> average_;
+  std::map<std::string, at::Tensor> exact_;  // while a model of half precision has the rounded averages
 };
 
 }  // namespace tutti
