@@ -13,13 +13,15 @@ std::string inspect(const InspectOptions& options) {
   auto folders = options.folders;
   std::string text;
   if (folders.empty()) {
-    const auto newest = flight::newest_job_with_records();
-    if (!newest) {
+    const auto jobs = flight::jobs_with_records();
+    if (jobs.running.empty() && jobs.ended.empty()) {
       throw UsageError(
           "found no flight records of a `tutti launch` job on this machine: name a folder that holds flight records.");
     }
-    folders.push_back(*newest);
-    text = "The newest job with records is " + newest->string() + ".\n";
+    folders.push_back(jobs.running.empty() ? jobs.ended.front() : jobs.running.front());
+    text = (jobs.running.empty() ? "The newest job with records is " : "The newest running job with records is ") +
+           folders.front().string() + ".\n";
+    for (std::size_t i = 1; i < jobs.running.size(); ++i) text += "Also running: " + jobs.running[i].string() + ".\n";
   }
   const auto records = flight::read_records(folders);
   const auto time = std::chrono::system_clock::now().time_since_epoch();

@@ -57,6 +57,23 @@ std::vector<fs::path> job_folders() {
   return folders;
 }
 
+enum class Holder { none, process, unknown };
+
+/// The process of a record's rank holds the record.
+Holder holder_of(const fs::path& file) {
+  const FileDescriptor record(::open(file.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!record.is_open()) return Holder::unknown;
+  return ::flock(record.get(), LOCK_SH | LOCK_NB) == 0 ? Holder::none : Holder::process;
+}
+
+bool is_running(const fs::path& folder) {
+  std::error_code error;  // ignored: the job's launcher may remove the folder
+  const fs::directory_iterator entries(folder, error);
+  return std::any_of(begin(entries), end(entries), [](const fs::directory_entry& entry) {
+    return is_record(entry.path()) && holder_of(entry.path()) == Holder::process;
+  });
+}
+
 void remove_old_folders() {
   std::size_t ended = 0;
   for (const auto& folder : job_folders()) {
@@ -89,9 +106,7 @@ JobFolder::~JobFolder() {
 void remove_ended_records(const fs::path& folder) {
   std::error_code error;  // ignored: a folder of the user need not exist yet
   for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (!is_record(entry.path())) continue;
-    const FileDescriptor record(::open(entry.path().c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-    if (record.is_open() && ::flock(record.get(), LOCK_SH | LOCK_NB) == 0) ::unlink(entry.path().c_str());
+    if (is_record(entry.path()) && holder_of(entry.path()) == Holder::none) ::unlink(entry.path().c_str());
   }
 }
 
@@ -99,11 +114,13 @@ bool is_job_folder(const fs::path& folder) {
   return folder.parent_path() == folder_of_user();
 }
 
-std::optional<fs::path> newest_job_with_records() {
+JobsWithRecords jobs_with_records() {
+  JobsWithRecords jobs;
   for (const auto& folder : job_folders()) {
-    if (holds_records(folder)) return folder;
+    if (!holds_records(folder)) continue;
+    (is_running(folder) ? jobs.running : jobs.ended).push_back(folder);
   }
-  return std::nullopt;
+  return jobs;
 }
 
 }  // namespace tutti::flight

@@ -1,8 +1,8 @@
 #pragma once
 // The folder of the flight records of one `tutti launch` job.
 #include <filesystem>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "core/file_descriptor.h"
 
@@ -34,7 +34,11 @@ void remove_ended_records(const std::filesystem::path& folder);
 /// True if `folder` is a job folder of this user.
 bool is_job_folder(const std::filesystem::path& folder);
 
-/// The newest job folder of this user that holds a record; nullopt if there is none.
-std::optional<std::filesystem::path> newest_job_with_records();
+/// The job folders of this user that hold a record, newest first.
+struct JobsWithRecords {
+  std::vector<std::filesystem::path> running;  ///< a process of the job runs
+  std::vector<std::filesystem::path> ended;
+};
+JobsWithRecords jobs_with_records();
 
 }  // namespace tutti::flight

@@ -75,10 +75,24 @@ TEST(Inspect, WithoutAFolderAJobWithoutRecordsIsPassedOver) {
   const std::string empty = newer.wait_for_line("folder ");
   const auto inspected = test::run_tutti({"inspect"});
   EXPECT_EQ(inspected.exit_code, 0) << inspected.err;
-  EXPECT_THAT(inspected.out, AllOf(HasSubstr("The newest job with records is /"), Not(HasSubstr(empty + "."))));
+  EXPECT_THAT(inspected.out, AllOf(HasSubstr("job with records is /"), Not(HasSubstr(empty + "."))));
   newer.send(SIGTERM);
   newer.wait();
   std::filesystem::remove_all(folder_in(failed.err));
+}
+
+TEST(Inspect, WithoutAFolderARunningJobComesBeforeANewerOneThatHasEnded) {
+  TuttiProcess hangs(ranks(3, "elsewhere"));
+  hangs.wait_for_line("is elsewhere");
+  const auto failed = test::run_tutti(ranks(3, "killed"));
+  const auto inspected = test::run_tutti({"inspect"});
+  EXPECT_THAT(inspected.out,
+              AllOf(HasSubstr("The newest running job with records is /"), Not(HasSubstr(folder_in(failed.err)))));
+  hangs.send(SIGTERM);
+  const auto ended = hangs.wait();
+  for (const auto& report : {failed.err, ended.err}) {
+    if (const std::string folder = folder_in(report); !folder.empty()) std::filesystem::remove_all(folder);
+  }
 }
 
 // Python's ranks connect over a store.
