@@ -135,7 +135,7 @@ void GradientBuffer::require_dense(int parameter) const {
   if (!grad.defined() || grad.layout() == at::kStrided) return;
   throw UsageError(
       "backward produced a sparse gradient for a parameter that belongs to no torch::nn::Embedding or EmbeddingBag "
-      "with sparse(true): use one of these, or sparse(false)");
+      "with sparse(true): use one of these, or sparse(false), also in Python before torch.export");
 }
 
 bool GradientBuffer::move_in(int parameter) {

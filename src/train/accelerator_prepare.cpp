@@ -160,6 +160,7 @@ void Accelerator::prepare_model(std::shared_ptr<torch::nn::Module> module) {
   if (num_processes() > 1 && state_->reducer_options.check_replicas) refuse_rank_dependent_layers(*module);
   if (state_->reproducible) require_unoptimized_scripts(*module);
   auto parameters = named_parameters_of(*module);
+  mark_sparse_tables(*module, parameters);
   const auto known = std::ranges::find(state_->models, module, &State::Model::module);
   if (known != state_->models.end()) {
     // A later parameter may have the address of one that the model no longer has.

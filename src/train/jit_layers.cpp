@@ -22,8 +22,9 @@ bool trains(const torch::jit::Module& layer) {
   return false;
 }
 
-bool has_max_norm(const torch::jit::Module& layer) {
-  return layer.hasattr("max_norm") && !layer.attr("max_norm").isNone();
+/// An attribute or a constant of a layer; None if there is none.
+c10::IValue option_of(const torch::jit::Module& layer, const std::string& name) {
+  return layer.hasattr(name) ? layer.attr(name) : c10::IValue();
 }
 
 /// Nested blocks are not searched: LibTorch's own Embedding calls it in a branch for a max_norm that may be None.
@@ -46,9 +47,21 @@ void refuse_rank_dependent_layers(const torch::nn::Module& module) {
     if (script == nullptr) continue;
     // Each submodule of a JitModule is a JitModule, so only this layer is examined.
     const torch::jit::Module& layer = script->script();
-    if (trains(layer) && (has_max_norm(layer) || calls_embedding_renorm(layer))) {
+    if (trains(layer) && (!option_of(layer, "max_norm").isNone() || calls_embedding_renorm(layer))) {
       sync::refuse_max_norm("the scripted layer" + (item.key().empty() ? "" : " '" + item.key() + "'"));
     }
+  }
+}
+
+void mark_sparse_tables(const torch::nn::Module& module, std::vector<NamedParameter>& parameters) {
+  for (const auto& part : module.modules()) {
+    const auto* script = dynamic_cast<const JitModule*>(part.get());
+    if (script == nullptr) continue;
+    const c10::IValue sparse = option_of(script->script(), "sparse");
+    const c10::IValue weight = option_of(script->script(), "weight");
+    if (!sparse.isBool() || !sparse.toBool() || !weight.isTensor()) continue;
+    for (NamedParameter& parameter : parameters)
+      parameter.sparse = parameter.sparse || parameter.tensor.is_same(weight.toTensor());
   }
 }
 

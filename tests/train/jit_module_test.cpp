@@ -261,5 +261,33 @@ TEST(JitModule, IsRefusedByReproducibleWhileLibTorchOptimizesIt) {
   EXPECT_NO_THROW(accelerator.prepare(module));
 }
 
+const RankCase sparse_table("jit_module_sparse", [](const Communicator& communicator) {
+  const auto make = [] {
+    torch::jit::Module script("__torch__.Table");
+    script.type()->addConstant("sparse", true);
+    script.register_parameter("weight", random_tensor({7, 3}, 1).requires_grad_(), /*is_buffer=*/false);
+    script.define("def forward(self, x):\n    return torch.embedding(self.weight, x, -1, False, True)\n");
+    return script;
+  };
+  const auto words_of = [](std::int64_t rank) { return at::tensor({rank, rank + 2, std::int64_t{4}}); };
+  Accelerator accelerator({.communicator = communicator});
+  auto table = std::make_shared<JitModule>(make());
+  auto [model, optimizer] = accelerator.prepare(table, torch::optim::SGD(table->parameters(), 0.1));
+  accelerator.backward(model->forward(words_of(communicator.rank())).square().mean());
+  EXPECT_EQ(table->parameters()[0].grad().layout(), at::kSparse);
+  optimizer.step();
+
+  auto reference = make();
+  const std::vector<at::Tensor> trained{reference.attr("weight").toTensor()};
+  torch::optim::SGD sgd(trained, 0.1);
+  for (std::int64_t rank = 0; rank < communicator.size(); ++rank)
+    (reference.forward({words_of(rank)}).toTensor().square().mean() / communicator.size()).backward();
+  sgd.step();
+  EXPECT_TRUE(close(table->parameters(), trained, 1e-5));
+});
+TEST(JitModule, TrainsASparseTable) {
+  sparse_table.on_threads({1, 2, 3});
+}
+
 }  // namespace
 }  // namespace tutti::test::jit_module_test
