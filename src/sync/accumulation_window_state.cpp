@@ -47,8 +47,7 @@ void AccumulationWindowState::check_left_out_step() const {
   if (!scope_ || scope_->syncs || !has_plain_passes || scope_has_pass_ || passes_in_scope() > 0) return;
   throw UsageError(
       "step() in accumulate(), but backward() was outside of it: this scope does not end its window, so step() would "
-      "do "
-      "nothing and zero_grad() would discard the gradients. Call backward() in the scope");
+      "do nothing, and zero_grad() would discard the gradients. Call backward() in the scope");
 }
 
 void AccumulationWindowState::begin_pass(const std::optional<std::string>& carried_over) {
