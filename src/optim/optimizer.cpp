@@ -68,7 +68,7 @@ void Optimizer::release() {
 void Optimizer::bind() {
   list_parameters();
   state_->has_rates = has_learning_rate(*optimizer_);
-  state_->reducer->set_step_options(step_options_of(optimizer_));
+  if (state_->reducer) state_->reducer->set_step_options(step_options_of(optimizer_));
 }
 
 void Optimizer::list_parameters() {
