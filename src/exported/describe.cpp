@@ -133,8 +133,9 @@ Description describe(const LoadedProgram& loaded) {
                                    "before torch.export.export");
   }
   for (const std::string& layer : loaded.report.sync_batch_norms) {
-    description.notes.push_back(layer + " is a SyncBatchNorm, which each rank applies to its own batch: " +
-                                "torch.export keeps only its batch norm");
+    description.notes.push_back(
+        layer +
+        " is a SyncBatchNorm, which each rank applies to its own batch: torch.export keeps only its batch norm");
   }
   for (const std::string& buffer : loaded.report.written_buffers) {
     description.notes.push_back("the buffer " + buffer +

@@ -22,7 +22,7 @@ void AccumulationWindowState::open_scope(const AccumulationStep& step) {
 
 void AccumulationWindowState::close_scope() {
   add_due_weight();
-  const bool had_pass = scope_has_pass_ || passes_in_scope() > 0;
+  const bool had_pass = scope_has_pass();
   const bool is_last = std::exchange(scope_, std::nullopt)->syncs;
   if (is(GradientState::aborted) || is(GradientState::invalid)) return;
   if (!is_last) {
@@ -42,12 +42,9 @@ void AccumulationWindowState::allow_early_step() {
   if (awaits_last_scope()) latest_scope_ = LatestScope::none;
 }
 
-void AccumulationWindowState::check_left_out_step() const {
+bool AccumulationWindowState::leaves_out_passes() const {
   const bool has_plain_passes = window_.weighting() == Weighting::plain && window_.passes() > 0;
-  if (!scope_ || scope_->syncs || !has_plain_passes || scope_has_pass_ || passes_in_scope() > 0) return;
-  throw UsageError(
-      "step() in accumulate(), but backward() was outside of it: this scope does not end its window, so step() would "
-      "do nothing, and zero_grad() would discard the gradients. Call backward() in the scope");
+  return has_plain_passes && scope_ && !scope_->syncs && !scope_has_pass();
 }
 
 void AccumulationWindowState::begin_pass(const std::optional<std::string>& carried_over) {

@@ -89,9 +89,9 @@ class AccumulationWindowState {
   bool last_scope_has_no_pass() const {
     return !pass_seen_ && (scope_ ? scope_->syncs : latest_scope_ == LatestScope::last);
   }
-  /// Throws UsageError if the window has passes outside of scopes only, and the open scope, which does not end its
-  /// window, has none.
-  void check_left_out_step() const;
+  /// Whether the window has passes outside of scopes only, and the open scope, which does not end its window, has none.
+  /// A step, which does nothing in this scope, was meant for them.
+  bool leaves_out_passes() const;
   /// True for the first call of the program in an incomplete window.
   bool first_early_call() { return awaits_last_scope() && !std::exchange(called_early_, true); }
   /// The program has synchronized the incomplete window, so a step may use it.
@@ -156,6 +156,8 @@ class AccumulationWindowState {
   bool is_weight_due() const {
     return !weight_added_ && passes_in_scope() > counted_passes_ && window_.weighting() != Weighting::plain;
   }
+  /// Whether a pass in the open scope has reached this or another reducer of it.
+  bool scope_has_pass() const { return scope_has_pass_ || passes_in_scope() > 0; }
   /// Passes over any reducer of the open scope; 0 if this reducer is alone.
   std::int64_t passes_in_scope() const { return scope_ && scope_->passes ? scope_->passes->load() : 0; }
 

@@ -102,8 +102,7 @@ bool Reducer::at_window_end() const {
 }
 void Reducer::check_left_out_step() {
   const std::lock_guard lock(impl_->mutex_);
-  impl_->check_gradients_cleared(false, true);
-  impl_->window_state_.check_left_out_step();
+  impl_->check_left_out_step();
 }
 void Reducer::synchronize() {
   const std::lock_guard lock(impl_->mutex_);

@@ -266,6 +266,16 @@ void Reducer::Impl::check_before_step() {
   }
 }
 
+void Reducer::Impl::check_left_out_step() {
+  if (!window_state_.leaves_out_passes()) return;
+  check_gradients_cleared(false, true);
+  if (!window_state_.leaves_out_passes()) return;
+  throw UsageError(
+      parameters_.model_prefix() +
+      "step() in accumulate(), but backward() was outside of it: this scope does not end its window, so step() would "
+      "do nothing, and zero_grad() would discard the gradients. Call backward() in the scope");
+}
+
 void Reducer::Impl::check_plan() const {
   for (int i = 0; i < static_cast<int>(parameters_.trained.size()); ++i) {
     checker_.check_trained(i);

@@ -118,6 +118,7 @@ class Reducer::Impl final : private sync::BackwardEvents {
   void throw_if_invalid() const;
   void throw_if_communicator_failed() const;
   void check_before_step();
+  void check_left_out_step();
   void check_plan() const;
   /// Detects that the program has cleared or changed the window's gradients. If all are cleared, their weights are
   /// dropped too. Any other change has no defined mean.

@@ -200,8 +200,7 @@ CheckpointInfo Accelerator::State::load(const std::filesystem::path& folder) {
     if (!per_rank.empty()) require_same_ranks();  // each rank has the state of an algorithm of local steps
     for (const std::string& name : left_out) {
       // A loader ends with the scope in which it was made, for example an evaluation's.
-      if (name == "loader" || name.starts_with("loader_") || SavedParts::is_callback(name) || name == scaler_part)
-        continue;
+      if (name == "loader" || name.starts_with("loader_") || SavedParts::is_optional(name)) continue;
       const bool is_local_sgd = name == "local_sgd" || name.starts_with("local_sgd_");
       throw CheckpointError(
           folder.string() + " holds '" + name + "', which this program has not prepared or registered: " +

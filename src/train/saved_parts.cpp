@@ -231,7 +231,7 @@ std::vector<std::string> Accelerator::State::SavedParts::match(const std::map<st
   for (const Part& part : all) {
     if (part.saved_name) {
       used.insert(*part.saved_name);
-    } else if (!additional.contains(&part) && !is_callback(part.name) && part.name != scaler_part) {
+    } else if (!additional.contains(&part) && !is_optional(part.name)) {
       throw CheckpointError(folder + " has no '" + part.name +
                             "', which this program has in addition to what was saved: " + remedy_for(part.kind) +
                             ", or start without the checkpoint");

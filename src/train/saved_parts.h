@@ -69,6 +69,8 @@ struct Accelerator::State::SavedParts {
 
   /// True for the part of a Trainer's callback. A resumed run may have other callbacks than the saved one.
   static bool is_callback(const std::string& part);
+  /// True for a part that a resumed run may have or lack otherwise than the saved one: a callback's, the loss scaler's.
+  static bool is_optional(const std::string& part) { return is_callback(part) || part == scaler_part; }
   static std::string window_part(std::size_t number);
   /// Name of the shared part with the gradients that a step has used.
   static std::string gradients_part(std::size_t number);

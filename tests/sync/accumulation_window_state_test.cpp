@@ -120,7 +120,8 @@ class MachineUnderTest {
   }
   void step() {
     if (window_state_.awaits_last_scope()) throw UsageError("the window's last scope is still to come");
-    if (window_state_.scope() && !window_state_.scope()->syncs) return window_state_.check_left_out_step();
+    if (window_state_.leaves_out_passes()) throw UsageError("the window's passes were outside of the scope");
+    if (window_state_.scope() && !window_state_.scope()->syncs) return;
     if (window_state_.sync_due_at_step()) synchronize();
     window_state_.step();
   }
@@ -149,13 +150,12 @@ class NaiveModel {
       case 'Q':
         return pass(value, event == 'P');
       case 'W':
-        others_passed_ = others_passed_ || notices_ == Notices::other_reducer;
         has_pass_ = true;
         return scope_ == 0 || weigh();
       case 'S':
         if (scope_ == 0 && awaits_last_) return false;
         // Passes outside of the scope are not those of a step that the scope leaves out.
-        if (scope_ && !last_) return contributions_.empty() || contributions_.front().scope != 0 || others_passed_;
+        if (scope_ && !last_) return contributions_.empty() || contributions_.front().scope != 0 || has_pass_;
         finish(true);
         stepped_ = true;
         return true;
@@ -177,7 +177,7 @@ class NaiveModel {
         if (scope_ != 0) return false;
         scope_ = ++scopes_;
         last_ = event == 'L';
-        others_passed_ = has_pass_ = false;
+        has_pass_ = false;
         stepped_ = false;
         weight_ = weight_of(event);
         return true;
@@ -276,11 +276,10 @@ class NaiveModel {
   int scopes_ = 0;
   bool last_ = false;
   bool stepped_ = false;
-  bool others_passed_ = false;  // a pass in the open scope has reached another reducer
-  bool has_pass_ = false;       // a pass has run in the open scope
-  bool was_empty_ = false;      // none has run in the scope after which the last one is awaited
-  bool complete_ = false;       // the last scope of the contributions has closed
-  bool awaits_last_ = false;    // a scope has closed, and the window's last scope is still to come
+  bool has_pass_ = false;     // a pass has run in the open scope
+  bool was_empty_ = false;    // none has run in the scope after which the last one is awaited
+  bool complete_ = false;     // the last scope of the contributions has closed
+  bool awaits_last_ = false;  // a scope has closed, and the window's last scope is still to come
   double weight_ = 1;
 };
 

@@ -7,6 +7,8 @@
 #include <torch/optim/sgd.h>
 #include <torch/script.h>
 
+#include <future>
+
 #include "optim/refused.h"
 #include "support/rank_case.h"
 #include "support/temporary_folder.h"
@@ -149,6 +151,21 @@ TEST(JitModule, KeepsWhatTheScriptAssignsToABuffer) {
   EXPECT_TRUE(at::equal(module.named_parameters()["average.weight"].grad(), at::full({3}, 4 * 5.0 + 4 * 3.0)));
   mean.fill_(10);  // as load_state() does
   EXPECT_TRUE(at::equal(module.forward(at::ones({4, 3})), at::full({4, 3}, 20.0)));
+}
+
+TEST(JitModule, ThreadsMayCallAScriptThatAssignsABuffer) {
+  JitModule module(make_average("    self.mean = 1.0 * self.mean\n"));
+  const at::Tensor mean = module.named_buffers()["mean"];
+  std::vector<std::future<void>> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.push_back(std::async(std::launch::async, [&module] {
+      const at::NoGradGuard no_grad;
+      for (int call = 0; call < 200; ++call)
+        ASSERT_TRUE(at::equal(module.forward(at::ones({4, 3})), at::full({4, 3}, 2.0)));
+    }));
+  }
+  for (auto& thread : threads) thread.get();
+  EXPECT_TRUE(module.script().attr("mean").toTensor().is_same(mean));
 }
 
 TEST(JitModule, RefusesAnotherShapeInABuffer) {

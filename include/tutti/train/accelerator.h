@@ -195,8 +195,8 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   void add_tracker(std::unique_ptr<Tracker> tracker);
   /// Begins a run of the trackers. With a project folder DIR they include a JsonlTracker on DIR/metrics.jsonl. `step`:
   /// 0, or the step at which a resumed run continues; values of later steps that an earlier process has logged are
-  /// void. Unset: known when the trackers start, with Trainer::fit() or with the first value: the step before that
-  /// value after load_state(), else 0.
+  /// void. If it is unset, the trackers start with Trainer::fit(), at its step, or with the first value: at the step
+  /// before the value if the program has loaded a state, otherwise at 0.
   void init_trackers(const std::string& run, const Hyperparameters& hyperparameters = {},
                      std::optional<std::int64_t> step = std::nullopt);
   /// Writes `scalars` as values of optimizer step `step`. Steps may come in any order, for example epochs for some
