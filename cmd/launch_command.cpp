@@ -13,7 +13,9 @@
 
 #include "command_line.h"
 #include "core/launchers.h"
+#include "tutti/core/environment.h"
 #include "tutti/core/error.h"
+#include "tutti/core/logging.h"
 #include "tutti/detail/launch/launch_defaults.h"
 #include "tutti/detail/launch/launch_hosts.h"
 #include "tutti/launch/launch.h"
@@ -72,6 +74,20 @@ std::string content_of(const std::string& file) {
                      " bytes: name a file with a line HOST slots=N for each host");
   }
   return content;
+}
+
+/// `srun -N 2 tutti launch -n 4`: without --nnodes two jobs write into the same folders.
+void warn_of_jobs_beside(const LaunchOptions& options) {
+  if (options.num_nodes > 1) return;
+  for (const auto& launcher : detected_launchers(&process_variable)) {
+    if (!launcher.is_selected || launcher.name == "torchrun") continue;
+    const int launchers = read_environment().world_size;
+    if (launchers == 1) continue;
+    Logger(0).warning(
+        launcher.name + " has started " + std::to_string(launchers) +
+        " launchers, and --nnodes is 1: each runs a job of its own. For one job, start one launcher on each "
+        "node, with --nnodes, --node-rank and --master-addr, or the program itself without `tutti launch`");
+  }
 }
 
 }  // namespace
@@ -181,6 +197,7 @@ int run_launch_command(const std::vector<std::string>& words) {
     on_hosts.job = std::move(options);
     return launch_on_hosts(on_hosts);
   }
+  warn_of_jobs_beside(options);
   return launch(options);
 }
 

@@ -3,16 +3,14 @@
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
 #include <torch/headeronly/version.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <climits>
 #include <iostream>
 #include <string>
 
 #include "comm/bootstrap.h"
 #include "command_line.h"
+#include "core/host_name.h"
 #include "core/job_secret.h"
 #include "core/launchers.h"
 #include "core/port_range.h"
@@ -32,11 +30,6 @@ void print(const std::string& what, const std::string& value) {
 
 std::string of(int number, int size) {
   return std::to_string(number) + " of " + std::to_string(size);
-}
-
-std::string host_name() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
 }
 
 void print_launchers() {
@@ -74,7 +67,7 @@ void print_place(const tutti::Environment& environment) {
   if (environment.launcher == "none") print("launcher", "none: one process");
   print("rank", of(environment.rank, environment.world_size));
   print("local rank", of(environment.local_rank, environment.local_world_size));
-  print("node", of(environment.node_rank, environment.num_nodes) + ", " + host_name());
+  print("node", of(environment.node_rank, environment.num_nodes) + ", " + tutti::host_name());
   print("master", master_of(environment));
   if (environment.world_size > 1) print("secret", secret_of(environment));
   const bool encrypts = tutti::read_encryption(&tutti::process_variable);

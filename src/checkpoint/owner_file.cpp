@@ -1,8 +1,5 @@
 #include "checkpoint/owner_file.h"
 
-#include <unistd.h>
-
-#include <array>
 #include <cstdint>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -10,18 +7,13 @@
 #include "checkpoint/file.h"
 #include "checkpoint/state_json.h"
 #include "comm/os/process.h"
+#include "core/host_name.h"
 #include "tutti/core/error.h"
 
 namespace tutti::checkpoint {
 namespace {
 
 using nlohmann::json;
-
-std::string host() {
-  std::array<char, 256> name{};
-  ::gethostname(name.data(), name.size() - 1);
-  return name.data();
-}
 
 // Differs between machines, and between boots of one machine. The inode of the first PID namespace does not.
 std::string boot() {
@@ -44,7 +36,7 @@ json parsed(const std::string& text) {
 
 std::string owner_text() {
   const comm::ProcessIdentity& process = comm::this_process();
-  return json{{"host", host()},
+  return json{{"host", host_name()},
               {"boot", boot()},
               {"pid", process.pid},
               {"namespace_device", process.namespace_device},

@@ -21,6 +21,7 @@
 #include "comm/transport/tcp/endpoint.h"
 #include "comm/transport/tcp/group_endpoint.h"
 #include "comm/transport/tcp/tcp_transport.h"
+#include "core/host_name.h"
 #include "core/job_secret.h"
 #include "core/launchers.h"
 #include "core/port_range.h"
@@ -142,6 +143,13 @@ Peers exchange_peers(const JoinedGroup& group, const std::vector<int>& nodes, co
   return peers;
 }
 
+/// The machine of each rank.
+std::vector<std::string> hosts_of(const JoinedGroup& group) {
+  std::vector<std::string> hosts;
+  for (const auto& text : group.rank_infos) hosts.push_back(RankInfo::from_text(text).host);
+  return hosts;
+}
+
 }  // namespace
 
 CoordinatorOptions coordinator_options(const CommunicatorOptions& options, int size) {
@@ -198,13 +206,13 @@ Communicator make_single_communicator(const BackendRequest& requested, const Com
 }
 
 std::string RankInfo::to_text() const {
-  return std::to_string(local_size) + " " + backend + (encrypts ? " 1 " : " 0 ") + node;
+  return std::to_string(local_size) + " " + backend + (encrypts ? " 1 " : " 0 ") + host_name() + " " + node;
 }
 
 RankInfo RankInfo::from_text(const std::string& text) {
   std::istringstream words(text);
   RankInfo info;
-  words >> info.local_size >> info.backend >> info.encrypts >> std::ws;
+  words >> info.local_size >> info.backend >> info.encrypts >> info.host >> std::ws;
   std::getline(words, info.node);
   return info;
 }
@@ -218,20 +226,24 @@ Communicator connect_ranks(JoinedGroup group, const BackendRequest& requested, c
   const auto selection = select_device_backend(requested, peers.devices, nodes);
   const bool encrypts = group.encryption != nullptr;
   if (encrypts && !has_one_node) require_encrypting_backends(requested, selection);
-  const auto endpoint = std::make_shared<Endpoint>(std::move(socket), peers.addresses,
-                                                   EndpointOptions{.rank = group.rank,
-                                                                   .secret = encrypts       ? group.encryption
-                                                                             : has_one_node ? nullptr
-                                                                                            : group.secret,
-                                                                   .encrypts = encrypts});
+  const auto endpoint =
+      std::make_shared<Endpoint>(std::move(socket), peers.addresses,
+                                 EndpointOptions{.rank = group.rank,
+                                                 .secret = encrypts       ? group.encryption
+                                                           : has_one_node ? nullptr
+                                                                          : group.secret,
+                                                 .encrypts = encrypts,
+                                                 .acknowledgement_timeout = 2 * heartbeat_timeout(options)});
   const auto size = static_cast<int>(nodes.size());
   const auto timeout = options.connect_timeout;
   const auto& rendezvous = group.rendezvous;
   const GroupHealth health{
       std::make_shared<HeartbeatMonitor>(
           rendezvous.job->events(),
-          HeartbeatMonitorOptions{
-              .rank = group.rank, .node_of_rank = nodes, .heartbeat_timeout = heartbeat_timeout(options)}),
+          HeartbeatMonitorOptions{.rank = group.rank,
+                                  .node_of_rank = nodes,
+                                  .host_of_rank = has_one_node ? std::vector<std::string>() : hosts_of(group),
+                                  .heartbeat_timeout = heartbeat_timeout(options)}),
       all_ranks(size)};
   auto transport = requested.host.starts_with("mpi")
                        ? connect_mpi(rendezvous, group.rank, health, timeout)

@@ -162,15 +162,16 @@ void Client::Connection::on_tick(Time now, bool was_late) {
 bool Client::Connection::check_response(Time now, bool was_late) {
   if (options_.response_timeout == Milliseconds(0)) return true;
   if (was_late) last_heard_ = now;
-  const auto unheard_for = now - last_heard_;
-  if (unheard_for >= options_.response_timeout) {
+  if (was_late && asked_at_) asked_at_ = now;
+  if (asked_at_) {
+    if (now - *asked_at_ < options_.response_timeout) return true;
     end_as_stopped();
     return false;
   }
-  constexpr int asks_per_timeout = 4;
-  if (unheard_for >= options_.response_timeout / asks_per_timeout && !std::exchange(has_asked_, true)) {
-    requests_.post(MessageType::check, BodyWriter().texts({}));
-  }
+  constexpr int asks_per_timeout = 8;
+  if (now - last_heard_ < options_.response_timeout / asks_per_timeout) return true;
+  asked_at_ = now;
+  requests_.post(MessageType::check, BodyWriter().texts({}));
   return true;
 }
 
@@ -234,7 +235,7 @@ void Client::Connection::pump() {
   });
   if (stream_->has_progressed()) {  // a long answer takes longer than the response timeout
     last_heard_ = current_time();
-    has_asked_ = false;
+    asked_at_.reset();
   }
   if (state_ == State::ended) return;
   if (const auto why = std::exchange(not_yet_, std::nullopt)) {  // the ranks of an earlier program are present

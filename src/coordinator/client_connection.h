@@ -90,7 +90,7 @@ class Client::Connection {
   std::string last_error_;
   std::uint64_t events_seen_ = 0;
   Time last_heard_{};                   // the coordinator has sent or read bytes
-  bool has_asked_ = false;              // since then, for an answer
+  std::optional<Time> asked_at_;        // since then, for an answer
   std::optional<std::string> not_yet_;  // why the coordinator does not accept this rank yet
   Milliseconds interval_{0};            // between ticks
   Time next_tick_{};

@@ -16,6 +16,7 @@ struct Member {
   std::string node{};     ///< equal for the ranks of one machine: a machine that is cut is one event
   std::string version{};  ///< of the library and its wire format
   int restart = 0;        ///< the attempt of the launchers that the process belongs to
+  std::string job{};      ///< its name, where the launcher gives it one; empty otherwise
 };
 
 enum class Cause : std::uint8_t {

@@ -30,7 +30,7 @@ std::string Hello::frame() const {
       .put(key[1])
       .put(events_seen);
   body.put(static_cast<std::int64_t>(heartbeat_timeout.count()));
-  body.put(static_cast<std::int64_t>(deadlock_timeout.count()));
+  body.put(static_cast<std::int64_t>(deadlock_timeout.count())).text(member.job);
   return body.frame(MessageType::hello);
 }
 
@@ -52,6 +52,7 @@ Hello Hello::from_body(std::string_view body) {
   hello.events_seen = reader.get<std::uint64_t>();
   hello.heartbeat_timeout = timeout_from(reader);
   hello.deadlock_timeout = timeout_from(reader);
+  hello.member.job = reader.text();
   reader.expect_end();
   return hello;
 }

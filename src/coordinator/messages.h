@@ -12,7 +12,7 @@
 namespace tutti::coordinator {
 
 /// Of the frames. Ranks with another one are refused.
-inline constexpr std::uint32_t wire_version = 2;
+inline constexpr std::uint32_t wire_version = 3;
 
 struct Hello {
   Member member{};

@@ -241,12 +241,16 @@ class Server::Loop {
     const auto& members = job_->membership();
     const bool has_ended = members.has_finished() && !is_last_job_;
     const bool is_former = former_keys_.contains(hello.key);
+    const auto& of = hello.member.job;
+    const bool is_of_another_job = !of.empty() && !options_.job.empty() && of != options_.job;
     const bool may_begin = members.has_begun() ? has_ended : !job_->is_contradictory();
-    if (may_begin && !is_former && !members.keys().contains(hello.key)) {
+    if (may_begin && !is_of_another_job && !is_former && !members.keys().contains(hello.key)) {
       if (members.has_begun()) former_keys_ = members.keys();
       job_ = new_job(hello);
     }
-    const auto result = is_former ? Membership::failed_before(hello.member) : job_->hello(hello, current_time());
+    const auto result = is_of_another_job ? another_job(hello.member)
+                        : is_former       ? Membership::failed_before(hello.member)
+                                          : job_->hello(hello, current_time());
     std::erase(pending_, connection.stream.socket().get());
     const bool is_member =
         result.verdict == Membership::Verdict::accepted || result.verdict == Membership::Verdict::resumed;
@@ -267,6 +271,12 @@ class Server::Loop {
     connection.rank = rank;
     connection.stream.accept_large_frames();
     job_->welcome(hello);
+  }
+
+  Membership::HelloResult another_job(const Member& member) const {
+    return {Membership::Verdict::refused, "rank " + std::to_string(member.rank) + " belongs to " + member.job +
+                                              ", and this coordinator to " + options_.job +
+                                              ": set another MASTER_PORT for one of the two jobs"};
   }
 
   void on_end(Connection& connection, Stream::State state) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "core/file_descriptor.h"
 #include "core/job_secret.h"
@@ -15,6 +16,7 @@ struct ServerOptions {
   bool is_local = false;       ///< it is a Unix socket, for processes of this user
   JobSecretPtr secret{};
   int world_size = 1;
+  std::string job{};  ///< its name: ranks of a job of another name are refused; empty if it has none
   /// 0: this and the next one are those of the rank that joins first.
   std::chrono::milliseconds heartbeat_timeout{0};
   std::chrono::milliseconds deadlock_timeout{0};  ///< 0: a deadlock is only reported

@@ -26,11 +26,6 @@ struct ListenAddress {
 
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
   bool is_ipv6() const { return storage.ss_family == AF_INET6; }
-  bool is_loopback() const {
-    if (is_ipv6()) return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(storage).sin6_addr);
-    constexpr int first_byte = 24;
-    return ntohl(reinterpret_cast<const sockaddr_in&>(storage).sin_addr.s_addr) >> first_byte == IN_LOOPBACKNET;
-  }
 };
 
 ListenAddress ipv4_address(in_addr_t ip) {
@@ -98,7 +93,9 @@ BoundSocket bind_to_host(const std::string& host, std::optional<std::uint16_t> p
   auto addresses = resolve(host, AI_NUMERICHOST);
   if (addresses.empty()) {
     addresses = resolve(host, 0);
-    std::erase_if(addresses, [](const ListenAddress& address) { return address.is_loopback(); });
+    std::erase_if(addresses, [](const ListenAddress& address) {
+      return is_loopback(numeric_host(address.get(), address.length));
+    });
   }
   if (addresses.size() != 1) return bind_everywhere(port, free);
   try {

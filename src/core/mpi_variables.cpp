@@ -43,11 +43,13 @@ Environment read_openmpi(const VariableReader& variables) {
       .local_size = "OMPI_COMM_WORLD_LOCAL_SIZE",
       .when_uneven = "start equally many ranks on each node, in order (mpirun --map-by ppr:N:node)"};
   auto environment = read_mpi(variables, names, "openmpi");
+  const auto job_name = variables.first_set({"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"});
+  const std::string job = job_name ? variables.text(*job_name).value_or("") : "";
+  if (!job.empty()) environment.job = "mpirun " + job;
   if (environment.num_nodes > 1) {
     require_master(variables, "mpirun -x MASTER_ADDR=host-of-rank-0 -x MASTER_PORT=a-free-port", environment);
   } else {
-    const auto job = variables.first_set({"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"});
-    read_master_on_one_node(variables, job ? variables.text(*job).value_or("") : "", environment);
+    read_master_on_one_node(variables, job, environment);
   }
   return environment;
 }

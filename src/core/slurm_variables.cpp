@@ -36,6 +36,13 @@ std::optional<Named> step_id(const VariableReader& variables) {
   return find(variables, {"SLURM_STEP_ID", "SLURM_STEPID"});
 }
 
+/// Empty for a heterogeneous job, whose components have job numbers of their own.
+std::string name_of_job(const VariableReader& variables) {
+  const auto job = job_id(variables);
+  if (!job || variables.has("SLURM_HET_SIZE")) return "";
+  return "Slurm job " + job->value + ", step " + step_id(variables)->value;
+}
+
 void read_node(const VariableReader& variables, Environment& environment) {
   const auto name = variables.first_set({"SLURM_STEP_NUM_NODES", "SLURM_NNODES"});
   const auto list = nodelist(variables);
@@ -151,6 +158,7 @@ Environment read_slurm(const VariableReader& variables) {
   environment.launcher = "slurm";
   environment.rank = rank_and_size->rank;
   environment.world_size = rank_and_size->size;
+  environment.job = name_of_job(variables);
   environment.restart_count = variables.number("SLURM_RESTART_COUNT").value_or(0);
   read_node(variables, environment);
   read_local(variables, environment, size_name);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <linux/sockios.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -16,6 +17,8 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <limits>
 #include <memory>
 #include <system_error>
 
@@ -29,6 +32,24 @@ namespace {
 }
 
 using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+
+/// Of the interfaces that are wanted: IPv4 before IPv6, and a link-local address last.
+std::optional<std::string> find_address(const std::function<bool(const ifaddrs&)>& is_wanted) {
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) throw_socket_error("listing network interfaces");
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(all, &::freeifaddrs);
+  std::optional<std::string> global;
+  std::optional<std::string> link_local;
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || !is_wanted(*one)) continue;
+    if (one->ifa_addr->sa_family == AF_INET) return numeric_host(one->ifa_addr, sizeof(sockaddr_in));
+    if (one->ifa_addr->sa_family != AF_INET6) continue;
+    const bool is_local = IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(one->ifa_addr)->sin6_addr);
+    std::optional<std::string>& found = is_local ? link_local : global;
+    if (!found) found = numeric_host(one->ifa_addr, sizeof(sockaddr_in6));
+  }
+  return global ? global : link_local;
+}
 
 Addresses resolve_numeric(const SocketAddress& address) {
   addrinfo hints{};
@@ -74,23 +95,20 @@ std::vector<std::string> resolve_host(const std::string& host) {
   return addresses;
 }
 
+bool is_loopback(const std::string& host) {
+  return host.starts_with("127.") || host == "::1";
+}
+
 std::string interface_address(const std::string& interface) {
-  ifaddrs* all = nullptr;
-  if (::getifaddrs(&all) != 0) throw_socket_error("listing network interfaces");
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(all, &::freeifaddrs);
-  std::string global;
-  std::string link_local;
-  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
-    if (one->ifa_addr == nullptr || interface != one->ifa_name) continue;
-    if (one->ifa_addr->sa_family == AF_INET) return numeric_host(one->ifa_addr, sizeof(sockaddr_in));
-    if (one->ifa_addr->sa_family != AF_INET6) continue;
-    const bool is_local = IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(one->ifa_addr)->sin6_addr);
-    std::string& found = is_local ? link_local : global;
-    if (found.empty()) found = numeric_host(one->ifa_addr, sizeof(sockaddr_in6));
+  if (auto address = find_address([&](const ifaddrs& one) { return interface == one.ifa_name; })) {
+    return *std::move(address);
   }
-  if (!global.empty()) return global;
-  if (!link_local.empty()) return link_local;
   throw UsageError("GLOO_SOCKET_IFNAME: the network interface " + interface + " has no address.");
+}
+
+std::optional<std::string> first_network_address() {
+  return find_address(
+      [](const ifaddrs& one) { return (one.ifa_flags & IFF_UP) != 0 && (one.ifa_flags & IFF_LOOPBACK) == 0; });
 }
 
 ListeningSocket listen_tcp(const std::string& host, const PortRange& ports) {
@@ -201,6 +219,13 @@ void set_keepalive(const FileDescriptor& socket, std::chrono::milliseconds timeo
   set(IPPROTO_TCP, TCP_KEEPINTVL, interval);
   set(IPPROTO_TCP, TCP_KEEPCNT, probes);
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
+}
+
+void set_acknowledgement_timeout(const FileDescriptor& socket, std::chrono::milliseconds timeout) {
+  set_keepalive(socket, timeout);
+  const auto most = std::chrono::milliseconds(std::numeric_limits<int>::max());
+  const auto limit = static_cast<unsigned>(std::min(timeout, most).count());
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, sizeof(limit));
 }
 
 void set_tcp_nodelay(const FileDescriptor& socket) {

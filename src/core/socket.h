@@ -32,11 +32,16 @@ struct ListeningSocket {
 
 /// The numeric address without the port; empty if it is none.
 std::string numeric_host(const sockaddr* address, socklen_t length);
+/// Whether a numeric address is one that other machines cannot reach, because it means the machine itself.
+bool is_loopback(const std::string& host);
 /// The numeric addresses of a host name; empty if the name cannot be resolved.
 std::vector<std::string> resolve_host(const std::string& host);
 /// The numeric address of a network interface: IPv4 before IPv6, and a link-local IPv6 address, which other machines
 /// may be unable to use, last. Throws UsageError if it has none.
 std::string interface_address(const std::string& interface);
+/// The numeric address of the first network interface that is up and not loopback, by the same order; nullopt if there
+/// is none.
+std::optional<std::string> first_network_address();
 
 /// Listens on a free port of `host`, which is a numeric address. Throws std::system_error, and UsageError if every port
 /// of `ports` is in use.
@@ -61,6 +66,9 @@ bool has_unacknowledged_bytes(const FileDescriptor& socket);
 std::chrono::milliseconds since_last_acknowledgement(const FileDescriptor& socket);
 /// Ends the connection about `timeout` after the peer's machine has lost power or was cut off, also if no bytes wait.
 void set_keepalive(const FileDescriptor& socket, std::chrono::milliseconds timeout);
+/// The kernel ends the connection with ETIMEDOUT when the peer's kernel has acknowledged neither bytes nor probes for
+/// `timeout`, or its process has read none of the bytes that wait for it.
+void set_acknowledgement_timeout(const FileDescriptor& socket, std::chrono::milliseconds timeout);
 /// Disables Nagle's algorithm, so that a small message is sent without waiting for earlier ones.
 void set_tcp_nodelay(const FileDescriptor& socket);
 /// The address of this end; for a socket that listens at all addresses the loopback address. Throws std::system_error.

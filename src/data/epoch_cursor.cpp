@@ -37,7 +37,7 @@ void check_same(const StateDict& state, const std::string& name, const T& here) 
   const T& saved = state.get<T>(name);
   if (saved == here) return;
   throw CheckpointError("the saved position in the data has " + name + " " + to_text(saved) + ", this loader has " +
-                        to_text(here) + ": use the same loader options, or restart the epoch");
+                        to_text(here) + ": use the same loader options, or load a checkpoint between two epochs");
 }
 
 }  // namespace
@@ -101,18 +101,23 @@ StateDict EpochCursor::state_dict() const {
   state.set("sharding", name_of(options_.sharding));
   state.set("drop_last", options_.drop_last);
   state.set("sampler", std::string(sampler_ ? "samples" : batch_sampler_ ? "batches" : "none"));
+  if (segments().empty()) return state;  // the epoch's samples are not drawn yet
   if (const auto items = sampled(epoch())) state.set("sampled", static_cast<std::int64_t>(items->checksum()));
   return state;
 }
 
 void EpochCursor::load_state_dict(const StateDict& state) {
-  check_same(state, "dataset_size", options_.dataset_size);
+  const std::string size = "dataset_size";
+  (void)state.get<std::int64_t>(size);  // throws for the state of another kind of loader
+  ReadState read_state = read_state_from(state);
+  forget_samples();
+  if (read_state.segments.empty()) return set_read_state(std::move(read_state));  // no option matters between epochs
+  check_same(state, size, options_.dataset_size);
   check_same(state, "shuffle", options_.shuffle);
   check_same(state, "seed", static_cast<std::int64_t>(options_.seed));
   check_same(state, "sharding", name_of(options_.sharding));
   check_same(state, "drop_last", options_.drop_last);
   check_same(state, "sampler", std::string(sampler_ ? "samples" : batch_sampler_ ? "batches" : "none"));
-  ReadState read_state = read_state_from(state);
   try {
     shard_size(sharding_of(read_state.epoch), read_state.segments);
   } catch (const UsageError& error) {
@@ -120,9 +125,9 @@ void EpochCursor::load_state_dict(const StateDict& state) {
   }
   if (const auto items = sampled(read_state.epoch)) {
     if (state.get<std::int64_t>("sampled") != static_cast<std::int64_t>(items->checksum())) {
-      throw CheckpointError(
-          "the sampler returned other samples for epoch " + std::to_string(read_state.epoch) +
-          " than when the position in the data was saved: use the same sampler, or restart the epoch");
+      throw CheckpointError("the sampler returned other samples for epoch " + std::to_string(read_state.epoch) +
+                            " than when the position in the data was saved: use the same sampler, or load a checkpoint "
+                            "between two epochs");
     }
   }
   set_read_state(std::move(read_state));

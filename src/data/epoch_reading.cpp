@@ -13,6 +13,7 @@ EpochReading::EpochReading(std::shared_ptr<EpochCursor> cursor, EpochTail tail, 
       epoch_(cursor_->next_epoch()),
       tail_(tail),
       batch_size_(cursor_->options().batch_size) {
+  if (cursor_->read_before().empty()) cursor_->forget_samples();
   if (agreement && cursor_->sampled_by_user()) compare_samples(agreement);
   sampled_ = cursor_->sampled(epoch_);
   cursor_->batches_per_epoch();  // throws if drop_last leaves no batch

@@ -61,7 +61,14 @@ std::int64_t LoaderCursor::begin() {
 
 void LoaderCursor::received(std::int64_t loop) {
   const auto running = std::ranges::find(running_, loop, &RunningLoop::number);
-  if (running != running_.end()) count(running->segments, 1);
+  if (running == running_.end()) {
+    throw UsageError("load_state() has set this loader to batch " + std::to_string(batch_index()) + " of epoch " +
+                     std::to_string(epoch()) +
+                     " while a loop over it was running: leave the loop after load_state(), the next one reads on from "
+                     "there");
+  }
+  count(running->segments, 1);
+  std::rotate(running, running + 1, running_.end());
 }
 
 void LoaderCursor::end(std::int64_t loop) {

@@ -55,6 +55,17 @@ void check_same_batch(const std::vector<std::vector<std::int64_t>>& ranks) {
   }
 }
 
+/// Each round needs a batch on every rank, so the other ranks would read nothing either.
+UsageError no_batch_on(const std::vector<std::vector<std::int64_t>>& ranks) {
+  std::string names;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (!is_available(state_of(ranks[rank]))) names += (names.empty() ? "rank " : ", rank ") + std::to_string(rank);
+  }
+  return UsageError("the stream of " + names +
+                    " has no batch, so no rank would get one: give each rank a part of the data, or use "
+                    "StreamSharding::slices, even_batches = false or join_uneven_inputs()");
+}
+
 }  // namespace
 
 StreamDecision decide_stream_batch(const StreamLoopInfo& info, const std::vector<std::vector<std::int64_t>>& ranks) {
@@ -72,6 +83,7 @@ StreamDecision decide_stream_batch(const StreamLoopInfo& info, const std::vector
   }
   const auto available = std::ranges::count_if(ranks, [](const auto& rank) { return is_available(state_of(rank)); });
   const bool has_more = info.tail == EpochTail::repeat ? available == std::ssize(ranks) : available > 0;
+  if (!has_more && available > 0 && ranks[0][1] == 0 && !info.is_resumed) throw no_batch_on(ranks);
   return has_more ? StreamDecision::more : StreamDecision::end;
 }
 

@@ -159,8 +159,10 @@ class Compiler {
       return {};
     }
     const ModeRule rule = mode_rule(node, wanted.name(), compiled.constant);
-    if (rule.eval_only)
-      report_.eval_only.insert(operator_name(node.target) + (node.module.empty() ? "" : " in " + node.module));
+    if (rule.eval_only) {
+      report_.eval_only.emplace(operator_name(node.target) + (node.module.empty() ? "" : " in " + node.module),
+                                node.module);
+    }
     if (!rule.evaluation) return compiled.constant;
     step.module = module_of(node);
     step.dynamic_arguments.push_back({.position = static_cast<std::uint32_t>(position),

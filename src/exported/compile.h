@@ -15,10 +15,11 @@ namespace tutti::exported {
 struct CompileReport {
   std::map<std::string, std::int64_t> operators{};  ///< number of nodes by operator, branches included
   std::set<std::string> missing{};                  ///< operators that are not registered in this process
-  std::set<std::string> eval_only{};                ///< nodes of dropout and batch norm that were exported in eval mode
-  std::set<std::string> sync_batch_norms{};         ///< modules of the class SyncBatchNorm
-  std::set<std::string> written_buffers{};          ///< buffers that the graph writes, except those of batch norm
-  std::vector<std::string> modules{""};             ///< paths of modules with a mode; Step::module is an index
+  /// Nodes of dropout and batch norm that were exported in eval mode, with the paths of their modules.
+  std::map<std::string, std::string> eval_only{};
+  std::set<std::string> sync_batch_norms{};  ///< modules of the class SyncBatchNorm
+  std::set<std::string> written_buffers{};   ///< buffers that the graph writes, except those of batch norm
+  std::vector<std::string> modules{""};      ///< paths of modules with a mode; Step::module is an index
 };
 
 /// Throws CheckpointError naming the node if the graph contradicts itself or the schemas of the operators. Collects

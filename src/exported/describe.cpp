@@ -114,6 +114,7 @@ Description describe(const LoadedProgram& loaded) {
   add_inputs(loaded, description);
   add_outputs(loaded, description);
   add_sizes(program, description);
+  for (const std::string& condition : loaded.guards->conditions()) add_line(description.text, "condition", condition);
   for (const auto& [name, count] : loaded.report.operators) {
     const bool missing = loaded.report.missing.contains(name);
     if (name.starts_with("aten::bernoulli")) {
@@ -127,7 +128,7 @@ Description describe(const LoadedProgram& loaded) {
     description.problems.push_back("the operator " + name +
                                    " is missing: load the library that defines it with --library");
   }
-  for (const std::string& node : loaded.report.eval_only) {
+  for (const auto& [node, module] : loaded.report.eval_only) {
     description.problems.push_back(node +
                                    " was exported in eval mode and cannot be switched to training: call model.train() "
                                    "before torch.export.export");

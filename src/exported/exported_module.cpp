@@ -40,6 +40,8 @@ struct ExportedModule::Impl {
   LoadedProgram loaded;
   std::vector<Bound> bound{};
   std::vector<const torch::nn::Module*> modes{};  ///< by Step::module
+  /// The modules of CompileReport::eval_only.
+  std::map<std::string, const torch::nn::Module*> eval_only{};
   std::map<std::string, at::Tensor> state{};  ///< parameters and buffers, which outputs may overwrite, by Python name
   std::set<std::string> not_persistent{};
   c10::Device export_device{c10::kCPU};
@@ -97,6 +99,7 @@ ExportedModule::ExportedModule(const std::filesystem::path& path, const std::str
       tree.add(name, tensor.tensor, tensor.requires_grad, tensor.is_parameter);
     }
     for (const std::string& module : impl.loaded.report.modules) impl.modes.push_back(&tree.module(module));
+    for (const auto& [node, module] : impl.loaded.report.eval_only) impl.eval_only.emplace(node, &tree.module(module));
   } catch (const CheckpointError& error) {
     throw CheckpointError("cannot read " + path.string() + ": " + error.what());
   }
@@ -107,18 +110,25 @@ ExportedModule::ExportedModule(const std::filesystem::path& path, const std::str
 ExportedModule::~ExportedModule() = default;
 
 void ExportedModule::Impl::warn_once() {
-  if (std::exchange(has_warned, true)) return;
-  const auto list = [](const std::set<std::string>& layers) {
+  if (has_warned) return;
+  const auto list = [](const auto& layers) {
     std::string text;
     for (const std::string& layer : layers) text += (text.empty() ? "" : ", ") + layer;
     return text;
   };
-  if (const auto& layers = loaded.report.eval_only; !layers.empty()) {
-    TORCH_WARN("ExportedModule: train() has no effect on ", list(layers),
-               ", which was exported in eval mode. Call model.train() in Python before torch.export.export, unless it "
-               "should stay in evaluation");
+  std::vector<std::string> stay_in_evaluation;
+  for (const auto& [node, module] : eval_only) {
+    if (module->is_training()) stay_in_evaluation.push_back(node);
+  }
+  if (!stay_in_evaluation.empty()) {
+    has_warned = true;
+    TORCH_WARN(
+        "ExportedModule: train() has no effect on ", list(stay_in_evaluation),
+        ", which was exported in eval mode. Call model.train() in Python before torch.export.export. If it should "
+        "stay in evaluation, call eval() of that submodule in C++");
   }
   if (const auto& layers = loaded.report.sync_batch_norms; !layers.empty()) {
+    has_warned = true;
     TORCH_WARN("ExportedModule: the SyncBatchNorm ", list(layers),
                " normalizes by the batch of each rank, because torch.export keeps only its batch norm");
   }

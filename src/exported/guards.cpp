@@ -86,6 +86,12 @@ void Guards::add_condition(const std::string& text) {
   }
 }
 
+std::vector<std::string> Guards::conditions() const {
+  std::vector<std::string> texts;
+  for (const Condition& condition : conditions_) texts.push_back(condition.text);
+  return texts;
+}
+
 // Returns true if check() finds a value of the name.
 bool Guards::is_known(const std::string& name) const {
   for (const InputSpec& spec : specs_) {

@@ -23,6 +23,8 @@ class Guards {
   /// Throws UsageError, which names the input, the dimension, its value and the valid values.
   void check(std::span<const c10::IValue> inputs) const;
 
+  /// Returns the conditions that check() includes, as Python expressions.
+  std::vector<std::string> conditions() const;
   /// Returns the conditions that are not checked, because tutti cannot parse them.
   const std::vector<std::string>& unchecked() const { return unchecked_; }
 

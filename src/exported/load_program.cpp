@@ -17,6 +17,21 @@ std::string list_of_names(const std::vector<std::string>& names) {
   return text;
 }
 
+std::string why_no_program(const Archive& archive) {
+  if (archive.has("serialized_exported_program.json")) {
+    return "the file was saved by a PyTorch that is too old: export the model with a newer one";
+  }
+  if (archive.has("data.pkl")) {
+    return "the file was written by torch.save: write a model with torch.export.save(torch.export.export(...)), and "
+           "weights with safetensors.torch.save_file, which load_model() reads";
+  }
+  if (!archive.names_below("data/aotinductor/").empty()) {
+    return "the file is a package of AOTInductor, whose compiled code cannot be trained: write the program with "
+           "torch.export.save";
+  }
+  return "the archive has no program of torch.export (models/NAME.json)";
+}
+
 // Returns the name of the model to read.
 std::string choose_model(const Archive& archive, const std::string& wanted) {
   std::vector<std::string> models;
@@ -25,9 +40,7 @@ std::string choose_model(const Archive& archive, const std::string& wanted) {
   }
   if (models.empty()) {
     if (archive.has("constants.pkl")) reject_torch_script();
-    const bool old = archive.has("serialized_exported_program.json");
-    throw CheckpointError(old ? "the file was saved by a PyTorch that is too old: export the model with a newer one"
-                              : "the archive has no program of torch.export (models/NAME.json)");
+    throw CheckpointError(why_no_program(archive));
   }
   if (wanted.empty() && models.size() == 1) return models.front();
   for (const std::string& model : models) {

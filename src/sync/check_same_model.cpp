@@ -7,8 +7,10 @@
 #include <sstream>
 #include <string>
 
+#include "core/different_line.h"
 #include "device/devices.h"
 #include "sync/model_name.h"
+#include "sync/sync_policy.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/gradient_communicator.h"
 #include "tutti/detail/comm/internal_call.h"
@@ -30,6 +32,17 @@ std::string describe(const NamedParameter& parameter) {
   text << on_device(parameter.tensor);
   // Gradients are summed in memory order, so strides must be equal.
   if (!parameter.tensor.is_contiguous()) text << " with strides " << parameter.tensor.strides();
+  return text.str();
+}
+
+/// The options that must be equal on all ranks, a line for each.
+std::string describe(const ReducerOptions& options) {
+  std::ostringstream text;
+  text << std::boolalpha << "first_bucket_bytes " << options.buckets.first_bucket_bytes << "\nbucket_bytes "
+       << options.buckets.bucket_bytes << "\nreorder " << options.buckets.reorder << "\npolicy "
+       << name_of(options.policy) << "\ncheck_replicas " << options.check_replicas << "\ngradient_codec "
+       << (options.gradient_codec ? options.gradient_codec->name() : "none") << "\ndetect_overflow "
+       << options.detect_overflow << "\nreproducible " << options.reproducible << '\n';
   return text.str();
 }
 
@@ -135,27 +148,17 @@ std::vector<at::Tensor> check_same_buffers(const std::vector<NamedParameter>& bu
 
 void check_same_model(const std::vector<NamedParameter>& parameters, const ReducerOptions& options,
                       const Communicator& communicator) {
-  std::ostringstream plan;
-  plan << "buckets of " << options.buckets.first_bucket_bytes << " and " << options.buckets.bucket_bytes << " bytes"
-       << (options.buckets.reorder ? ", reordered, " : ", ") << "policy " << static_cast<int>(options.policy)
-       << ", replica check " << options.check_replicas << ", reproducible " << options.reproducible
-       << ", gradient codec " << (options.gradient_codec ? options.gradient_codec->name() : "none") << '\n';
-  for (const NamedParameter& parameter : parameters) plan << describe(parameter) << '\n';
-
-  const std::vector<std::string> plans = communicator.all_gather_object(plan.str(), comm::internal_call("prepare"));
-  const std::vector<std::string> first = lines_of(plans[0]);
-  for (std::size_t rank = 1; rank < plans.size(); ++rank) {
-    if (plans[rank] == plans[0]) continue;
-    const std::vector<std::string> other = lines_of(plans[rank]);
-    const std::size_t common = std::min(first.size(), other.size());
-    std::size_t line = 0;
-    while (line < common && first[line] == other[line]) ++line;
-    const auto at = [line](const std::vector<std::string>& lines) {
-      return line < lines.size() ? lines[line] : std::string("no parameter");
-    };
-    throw MismatchError(models_of(parameters) + "different models on two ranks: rank 0 has " + at(first) +
-                        " where rank " + std::to_string(rank) + " has " + at(other) +
-                        ". Build the same model on all ranks before preparing it");
+  const std::string of_options = describe(options);
+  std::string text = of_options;
+  for (const NamedParameter& parameter : parameters) text += describe(parameter) + '\n';
+  const std::vector<std::string> of_ranks = communicator.all_gather_object(text, comm::internal_call("prepare"));
+  if (const std::string difference = first_different_line(of_ranks); !difference.empty()) {
+    const auto has_these_options = [&](const std::string& of_rank) { return of_rank.starts_with(of_options); };
+    throw MismatchError(models_of(parameters) + (std::ranges::all_of(of_ranks, has_these_options)
+                                                     ? "different models on two ranks: " + difference +
+                                                           ". Build the same model on all ranks before preparing it"
+                                                     : "different options of the synchronization: " + difference +
+                                                           ". Pass the same options on all ranks"));
   }
   // After the comparison, so that a rank that throws here does not block the other ranks.
   for (const NamedParameter& parameter : parameters) require_synchronizable(parameter, communicator);

@@ -258,9 +258,7 @@ void Reducer::Impl::check_before_step() {
         "into the scope, where they act at the window's end. For a step on the passes so far, call "
         "synchronize() first");
   }
-  if (is_pending()) {
-    if (communicator_.size() > 1) checker_.check_unchanged();
-  } else if (window_state_.window().syncs() == 0) {
+  if (!is_pending() && window_state_.window().syncs() == 0) {
     // A tensor that replaced a used mean counts as that mean, as before the step.
     store_.require_known(!window_state_.is_over());
   }

@@ -74,10 +74,6 @@ void ReplicaChecker::begin_pass(bool window_is_pending) {
   hashes_ = std::move(now);
 }
 
-void ReplicaChecker::check_unchanged() const {
-  if (compares_values_) throw_if_changed(hashes(window_round_));
-}
-
 std::vector<std::uint64_t> ReplicaChecker::hashes(std::int64_t round) const {
   std::vector<std::uint64_t> hashes;
   hashes.reserve(parameters_.trained.size());
@@ -129,7 +125,9 @@ std::string ReplicaChecker::describe_drift(const Communicator& communicator) con
                ". Either forward writes it from the rank's own data (max_norm, normalized "
                "or clipped weights), or an optimizer stepped with gradients that were not synchronized, or the "
                "program changed it on some ranks only. Step with the optimizer that prepare() returned, and write "
-               "parameters alike on all ranks";
+               "parameters alike on all ranks. Where ranks have different kinds of processors, which round "
+               "differently, "
+               "set check_replicas to false";
       }
     }
   }

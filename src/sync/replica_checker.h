@@ -33,12 +33,10 @@ class ReplicaChecker {
 
   void set_compares_values(bool compares_values);
   // Between passes, on several ranks: on one rank nothing can differ, and a step between passes is the program's own.
-  /// A backward pass begins. Throws as check_unchanged() if gradients of earlier passes are pending.
+  /// A backward pass begins. If gradients of earlier passes are pending, throws UsageError if an optimizer seems to
+  /// have stepped since the last pass began: a trained parameter has changed, and so has every one that has a gradient.
+  /// If fewer have changed, forward may have written them, on all ranks alike; the synchronization compares the ranks.
   void begin_pass(bool window_is_pending);
-  /// Throws UsageError if an optimizer seems to have stepped since the last pass began: a trained parameter has
-  /// changed, and so has every one that has a gradient. If fewer have changed, forward may have written them, on all
-  /// ranks alike; the synchronization compares the ranks.
-  void check_unchanged() const;
   /// Must be called when a change of parameters is allowed.
   void forget_values() { hashes_.clear(); }
 

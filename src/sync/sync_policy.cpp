@@ -4,6 +4,18 @@
 
 namespace tutti {
 
+std::string name_of(SyncPolicy policy) {
+  switch (policy) {
+    case SyncPolicy::every_pass:
+      return "every_pass";
+    case SyncPolicy::manual:
+      return "manual";
+    case SyncPolicy::automatic:
+      return "automatic";
+  }
+  return "?";
+}
+
 void AutomaticPolicy::learn(std::span<const WindowLengths> ranks) {
   if (ranks.empty() || ranks.front().last == 0) return;
   const std::int64_t length = ranks.front().last;

@@ -3,11 +3,14 @@
 // same result.
 #include <cstdint>
 #include <span>
-#include <vector>
+#include <string>
 
 #include "tutti/sync/reducer_options.h"
 
 namespace tutti {
+
+/// The policy's name in the program: "automatic".
+std::string name_of(SyncPolicy policy);
 
 /// Lengths, in passes, of the last two windows of a rank; 0 if there was none.
 struct WindowLengths {

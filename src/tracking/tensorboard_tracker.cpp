@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <cstdint>
 #include <string>
 
+#include "core/host_name.h"
 #include "tracking/append_file.h"
 #include "tracking/event_messages.h"
 #include "tracking/unix_time.h"
@@ -18,12 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::string name_begin = "events.out.tfevents.";
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (::gethostname(name.data(), name.size() - 1) != 0) return "unknown";
-  return name.data();
-}
 
 /// Returns a name that sorts after the existing files, because TensorBoard reads a folder's files in the order of their
 /// names. This holds also for files of the same second, or of a clock that was ahead.

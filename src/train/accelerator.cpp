@@ -97,7 +97,7 @@ Accelerator::State::State(const AcceleratorOptions& options)
                      .reproducible = options.reproducible.has_value(),
                      .before_pass =
                          [guard = precision, loops = loader_stack] {
-                           const LoaderPosition position = loops->innermost();
+                           const LoaderPosition position = loops->for_training();
                            refuse_untrainable(position);
                            guard->check(position.filler);
                          },
@@ -138,6 +138,16 @@ void Accelerator::State::warn_of_open_window(const LoaderPosition& position) {
       "docs/guides/gradient_accumulation.md");
 }
 
+void Accelerator::State::warn_of_skipped_steps() {
+  if (scaler->scale() >= 1 || grad_scaler.init_scale < 1) return;
+  if (!is_main_process() || std::exchange(warned_of_skipped_steps, true)) return;
+  logger.warning(
+      "fp16: steps were skipped, because gradients were infinite or NaN, until the loss scale fell below 1. Overflow "
+      "in "
+      "fp16 is not the likely cause: look for NaN in the data and the loss, lower the learning rate or clip gradients, "
+      "or train in bf16");
+}
+
 Accelerator::Accelerator(const AcceleratorOptions& options) : state_(std::make_unique<State>(options)) {
   state_->loader_stack->after_loops(
       [state = state_.get()](const LoaderPosition& position) { state->warn_of_open_window(position); });
@@ -154,7 +164,7 @@ Accelerator::~Accelerator() {
 
 AccumulateScope Accelerator::begin_accumulate(const std::vector<detail::ModelRef>& models,
                                               const AccumulateOptions& options) {
-  const LoaderPosition position = state_->loader_stack->innermost();
+  const LoaderPosition position = state_->loader_stack->for_training();
   refuse_untrainable(position);
   const ScopeCounter::Rule rule = state_->scope_rule();
   std::vector<AccumulateScope::Member> members;
@@ -232,8 +242,9 @@ void Accelerator::backward(const at::Tensor& loss, bool retain_graph, const Call
   const auto in_scope = [](const auto& synchronized) { return synchronized.reducer->in_accumulate(); };
   const bool accumulating = std::ranges::any_of(state_->reducers, in_scope);
   double factor = accumulating ? 1.0 : 1.0 / state_->plugin.num_steps;
-  if (on_filler_batch()) factor = 0;
+  if (state_->loader_stack->for_training().filler) factor = 0;
   if (state_->scaler) {
+    state_->warn_of_skipped_steps();
     const double scale = state_->scaler->scale();
     factor *= scale;
     for (const auto& synchronized : state_->reducers) synchronized.reducer->set_loss_scale(scale);

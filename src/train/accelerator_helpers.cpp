@@ -27,7 +27,6 @@ void Accelerator::free_memory() {
   state_->buffer_communicator.reset();
   state_->reducers.clear();
   state_->models.clear();
-  state_->loaders.clear();
   // The same for the loaders' communicator.
   state_->loader_agreement = {};
   state_->sync_gradients = true;

@@ -8,6 +8,7 @@
 #include "core/different_line.h"
 #include "sync/check_same_model.h"
 #include "sync/model_name.h"
+#include "sync/sync_policy.h"
 #include "train/accelerator_state.h"
 #include "train/jit_layers.h"
 #include "train/replicate_optimizer.h"
@@ -20,18 +21,6 @@
 namespace tutti {
 
 namespace {
-
-std::string name_of(SyncPolicy policy) {
-  switch (policy) {
-    case SyncPolicy::every_pass:
-      return "every_pass";
-    case SyncPolicy::manual:
-      return "manual";
-    case SyncPolicy::automatic:
-      return "automatic";
-  }
-  return "?";
-}
 
 std::string name_of(ScheduleRule rule) {
   switch (rule) {

@@ -99,6 +99,8 @@ struct Accelerator::State {
   void warn_of_extra_window();
   /// Warns, once, if the loop at `position` has ended inside a window.
   void warn_of_open_window(const LoaderPosition& position);
+  /// Warns, once, if so many steps were skipped that the loss scale is below 1.
+  void warn_of_skipped_steps();
   StateDict accumulation_state() const;
   void load_accumulation_state(const StateDict& state);
 
@@ -159,6 +161,7 @@ struct Accelerator::State {
   std::unordered_map<const Reducer*, ScopeCounter> scopes;
   bool warned_of_extra_window = false;
   bool warned_of_open_window = false;
+  bool warned_of_skipped_steps = false;
   std::vector<Optimizer> optimizers;
   std::vector<PreparedSchedule> schedulers;
   std::vector<NamedLoader> loaders;

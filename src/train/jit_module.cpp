@@ -25,9 +25,9 @@ JitModule::JitModule(const torch::jit::Module& script)
 
 JitModule::~JitModule() = default;
 
-c10::IValue JitModule::forward(std::vector<c10::IValue> inputs) {
+c10::IValue JitModule::forward(std::vector<c10::IValue> inputs, const std::map<std::string, c10::IValue>& named) {
   AssigningCall call(assigned_buffers_, mutex_);
-  c10::IValue output = script_->forward(std::move(inputs));
+  c10::IValue output = script_->forward(std::move(inputs), {named.begin(), named.end()});
   call.finish();
   return output;
 }

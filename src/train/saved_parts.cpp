@@ -278,12 +278,6 @@ Accelerator::State::SavedParts Accelerator::State::saved_parts() {
     part.per_rank = is_local;
     parts.add("scheduler", identities.optimizer(*schedule.optimizer), std::move(part));
   }
-  for (const NamedLoader& loader : loaders) {
-    SavedParts::Part part = SavedParts::part_of(loader.cursor.lock());
-    part.undo = undo_of(loader.cursor.lock());
-    part.evaluation = loader.evaluation;
-    parts.add(loader_kind, loader.description, std::move(part));
-  }
   const auto add_unique = [&parts](const std::string& name, SavedParts::Part part, bool has_state_per_rank) {
     part.name = name;
     part.per_rank = has_state_per_rank;
@@ -299,6 +293,13 @@ Accelerator::State::SavedParts Accelerator::State::saved_parts() {
     SavedParts::Part part = SavedParts::part_of(one.object);
     part.per_rank = part.early = true;
     parts.add("local_sgd", one.name, std::move(part));
+  }
+  // After the objects: a sampler may depend on one.
+  for (const NamedLoader& loader : loaders) {
+    SavedParts::Part part = SavedParts::part_of(loader.cursor.lock());
+    part.undo = undo_of(loader.cursor.lock());
+    part.evaluation = loader.evaluation;
+    parts.add(loader_kind, loader.description, std::move(part));
   }
   add_unique(accumulation_part,
              {.save = [this] { return accumulation_state(); },

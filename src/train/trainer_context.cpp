@@ -232,7 +232,8 @@ StopReason TrainerContext::end_fit() {
                             : stop_requested_ ? StopReason::callback
                                               : StopReason::finished;
   report_end(reason);
-  if (signal_ && reason != StopReason::signal) signal_->leave_to_the_program();
+  if (!signal_) return reason;
+  reason == StopReason::signal ? signal_->has_stopped_the_run() : signal_->leave_to_the_program();
   return reason;
 }
 

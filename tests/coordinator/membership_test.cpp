@@ -64,7 +64,7 @@ TEST(Membership, AFirstRankWithAnotherWireFormatIsRefused) {
   frame.at(sizeof(FrameHeader)) = 77;  // the wire version
   const auto result = members.hello(Hello::from_body(frame.substr(sizeof(FrameHeader))), start);
   EXPECT_EQ(result.verdict, Verdict::refused);
-  EXPECT_THAT(result.why, HasSubstr("rank 2 has version 1 (wire format 77), the coordinator has wire format 2"));
+  EXPECT_THAT(result.why, HasSubstr("rank 2 has version 1 (wire format 77), the coordinator has wire format 3"));
   EXPECT_FALSE(members.has_begun());
 }
 

@@ -101,6 +101,22 @@ TEST(CoordinatorRefuses, RanksWithAnotherVersion) {
   testing::internal::GetCapturedStderr();
 }
 
+// Two jobs at one address: rank 1 of the second one comes first.
+TEST(CoordinatorRefuses, ARankOfAnotherJob) {
+  auto of_server = server_options(2, secret());
+  of_server.job = "Slurm job 1, step 0";
+  Server server(std::move(of_server));
+  auto options = client_options(server, 1, 2, secret());
+  options.member.job = "Slurm job 2, step 0";
+  const auto message = HasSubstr("rank 1 belongs to Slurm job 2, step 0, and this coordinator to Slurm job 1, step 0");
+  testing::internal::CaptureStderr();
+  EXPECT_THAT([&] { Client(options, {}); }, ThrowsMessage<UsageError>(message));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), message);
+  const Client first(client_options(server, 0, 2, secret()), {});
+  options.member.job = "Slurm job 1, step 0";
+  EXPECT_NO_THROW(Client(options, {}));
+}
+
 TEST(CoordinatorRefuses, AnotherJobOnceAllRanksHaveCome) {
   Server server(server_options(1, secret()));
   Told told;

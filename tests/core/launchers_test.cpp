@@ -91,7 +91,8 @@ void expect_place(const Variables& variables, const Place& place) {
   expected.master_addr = place.master_addr;
   expected.master_port = static_cast<std::uint16_t>(place.master_port);
   expected.launcher = place.launcher;
-  const auto found = read(variables);
+  auto found = read(variables);
+  found.job.clear();
   EXPECT_EQ(found, expected) << place.launcher << ": " << found.rank << '/' << found.world_size << " local "
                              << found.local_rank << '/' << found.local_world_size << " node " << found.node_rank << '/'
                              << found.num_nodes << " at " << found.master_addr << ':' << found.master_port << " by "
@@ -135,6 +136,14 @@ TEST(Launchers, Slurm) {
   expect_place(with(without(slurm(), {"SLURM_NNODES", "SLURM_STEP_TASKS_PER_NODE"}), {{"SLURM_LOCALID", "2"}}),
                {5, 9, 2, 3, 1, 3, "node07", 18456, "slurm"});
   EXPECT_EQ(read(with(slurm(), {{"SLURM_RESTART_COUNT", "2"}})).restart_count, 2);
+}
+
+TEST(Launchers, JobsHaveNamesThatTellThemApart) {
+  EXPECT_EQ(read(slurm()).job, "Slurm job 123456, step 0");
+  EXPECT_EQ(read(with(slurm(), {{"SLURM_HET_SIZE", "2"}})).job, "") << "each component has a number of its own";
+  EXPECT_EQ(read(openmpi()).job, "mpirun 10813441");
+  EXPECT_EQ(read(mpich()).job, "");
+  EXPECT_EQ(read(torchrun).job, "");
 }
 
 TEST(Launchers, SlurmsStepTakesPrecedenceOverItsAllocation) {

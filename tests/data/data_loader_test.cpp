@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 #include <torch/data/datasets/map.h>
+#include <torch/data/datasets/shared.h>
 #include <torch/data/datasets/tensor.h>
 #include <torch/data/transforms/stack.h>
+#include <torch/data/transforms/tensor.h>
 
 #include <ATen/ops/arange.h>
 
@@ -151,6 +153,38 @@ TEST(DataLoader, ReadsLibTorchDatasets) {
   using Stack = torch::data::transforms::Stack<torch::data::TensorExample>;
   DataLoader loader(torch::data::datasets::TensorDataset(samples).map(Stack()), {.batch_size = 4});
   for (auto& batch : loader) EXPECT_TRUE(batch.data.equal(samples));
+}
+
+/// A dataset of LibTorch whose samples are the epoch's number.
+struct OfEpoch : torch::data::datasets::Dataset<OfEpoch> {
+  void set_epoch(std::int64_t number) { epoch = number; }
+  torch::data::Example<> get(std::size_t) override { return {at::full({1}, epoch, at::kLong), at::zeros({1})}; }
+  std::optional<std::size_t> size() const override { return 2; }
+  std::int64_t epoch = -1;
+};
+
+/// Adds ten times the epoch's number.
+struct AddEpoch : torch::data::transforms::TensorTransform<> {
+  void set_epoch(std::int64_t number) { epoch = number; }
+  at::Tensor operator()(at::Tensor input) override { return input + 10 * epoch; }
+  std::int64_t epoch = -1;
+};
+
+// LibTorch's wrappers forward reset() only.
+TEST(DataLoader, TellsTheEpochToWhatAMapContains) {
+  const auto expect_epochs = [](auto& loader, std::int64_t factor) {
+    for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
+      for (const auto& batch : loader) EXPECT_EQ(batch.data[0].template item<std::int64_t>(), factor * epoch);
+    }
+  };
+  for (const int workers : {0, 1}) {
+    const DataLoaderOptions options{.batch_size = 2, .num_workers = workers};
+    DataLoader mapped(OfEpoch().map(AddEpoch()).map(torch::data::transforms::Stack<>()), options);
+    expect_epochs(mapped, 11);
+    DataLoader shared(torch::data::datasets::make_shared_dataset<OfEpoch>().map(torch::data::transforms::Stack<>()),
+                      options);
+    expect_epochs(shared, 1);
+  }
 }
 
 TEST(DataLoader, RefusesInvalidOptions) {

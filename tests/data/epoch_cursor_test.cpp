@@ -51,20 +51,33 @@ TEST(EpochCursor, ALoopThatCannotBeginDoesNotMoveTheCursor) {
   EXPECT_FALSE(loader.cursor()->reading());
 }
 
-TEST(EpochCursor, FollowsTheFirstOfTheLoopsThatRun) {
+TEST(EpochCursor, FollowsTheLoopThatReceivedABatchLast) {
   DataLoader<Numbers> loader(Numbers(6), shuffled);
   auto outer = loader.begin();
   ++outer;
   auto inner = loader.begin();
-  EXPECT_EQ(loader.cursor()->epoch(), 0);
-  EXPECT_EQ(loader.cursor()->batch_index(), 2);
+  EXPECT_EQ(loader.cursor()->epoch(), 1);
+  EXPECT_EQ(loader.cursor()->batch_index(), 1);
   EXPECT_EQ(loader.epoch(), 2);
   ++outer;
-  ++inner;
+  EXPECT_EQ(loader.cursor()->epoch(), 0);
   EXPECT_EQ(loader.cursor()->batch_index(), 3);
+  ++inner;
   ++outer;  // has ended
   EXPECT_EQ(loader.cursor()->epoch(), 1);
   EXPECT_EQ(loader.cursor()->batch_index(), 2);
+}
+
+// For example to read the number of features.
+TEST(EpochCursor, AnIteratorThatStaysAtItsFirstBatchIsNotThePosition) {
+  DataLoader<Numbers> loader(Numbers(6), shuffled);
+  const auto first_look = loader.begin();
+  read(loader);
+  for ([[maybe_unused]] const auto& batch : loader) {
+    EXPECT_EQ(loader.cursor()->epoch(), 2);
+    EXPECT_EQ(loader.cursor()->batch_index(), 1);
+    break;
+  }
 }
 
 TEST(EpochCursor, ALoopInsideALoopMovesNoPosition) {
@@ -97,6 +110,22 @@ TEST(EpochCursor, LoadingInsideALoopAppliesToTheNextLoop) {
       break;
     }
   }
+  EXPECT_EQ(read(loader), Batches(whole.begin() + 1, whole.end()));
+}
+
+// The loop would read on behind the rolled-back position, and the next one would read the same samples again.
+TEST(EpochCursor, ALoopThatGoesOnAfterLoadingIsRefused) {
+  DataLoader<Numbers> loader(Numbers(8), shuffled);
+  const Batches whole = read(loader);
+  loader.set_epoch(0);
+  StateDict after_one;
+  const auto roll_back_and_go_on = [&] {
+    for ([[maybe_unused]] const auto& batch : loader) {
+      if (after_one.empty()) after_one = loader.state_dict();
+      if (loader.cursor()->batch_index() == 3) loader.load_state_dict(after_one);
+    }
+  };
+  EXPECT_THROW(roll_back_and_go_on(), UsageError);
   EXPECT_EQ(read(loader), Batches(whole.begin() + 1, whole.end()));
 }
 
@@ -206,7 +235,9 @@ StateDict with(StateDict state, const std::string& name, StateValue value) {
 }
 
 TEST(EpochCursorState, TheStateOfAnotherLoaderIsRefusedByName) {
-  const StateDict state = DataLoader<Numbers>(Numbers(8), shuffled).state_dict();
+  DataLoader<Numbers> saved(Numbers(8), shuffled);
+  saved.skip_first_batches(1);
+  const StateDict state = saved.state_dict();
   const auto expect_refused = [&](DataLoader<Numbers> loader, const std::string& difference) {
     EXPECT_NE(refusal(std::move(loader), state).find(difference), std::string::npos) << difference;
   };
@@ -217,6 +248,18 @@ TEST(EpochCursorState, TheStateOfAnotherLoaderIsRefusedByName) {
                  "sharding interleaved, this loader has blocks_by_window");
   expect_refused({Numbers(8), {.shuffle = true, .seed = 3, .drop_last = true}}, "drop_last false");
   EXPECT_EQ(refusal({Numbers(8), {.batch_size = 1, .shuffle = true, .seed = 3}}, state), "loaded");
+}
+
+TEST(EpochCursorState, BetweenTwoEpochsTheOptionsAreFree) {
+  DataLoader<Numbers> saved(Numbers(8), shuffled);
+  read(saved);
+  for (DataLoader<Numbers> other :
+       {DataLoader<Numbers>(Numbers(9), shuffled), DataLoader<Numbers>(Numbers(8), {.seed = 4}),
+        DataLoader<Numbers>(Numbers(8), {.drop_last = true})}) {
+    other.load_state_dict(saved.state_dict());
+    EXPECT_EQ(other.epoch(), 1);
+    EXPECT_EQ(other.cursor()->batch_index(), 0);
+  }
 }
 
 TEST(EpochCursorState, ADamagedStateIsRefused) {

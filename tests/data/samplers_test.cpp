@@ -155,6 +155,29 @@ TEST(CustomSampler, OnOtherNumbersOfRanksEverySampleIsReadOnce) {
   EXPECT_EQ(seen, (std::vector<int>{0, 3, 6, 9, 12, 15, 18, 21, 24, 27}));
 }
 
+// Importance sampling: what an epoch reads depends on what the program knows when the epoch begins, not on whether it
+// has saved a state or asked for the size before.
+TEST(CustomSampler, IsAskedWhenItsEpochBegins) {
+  const auto learned = std::make_shared<std::int64_t>(0);
+  const DataLoaderOptions options{.sampler = [learned](std::int64_t) { return Samples{*learned, *learned + 1}; }};
+  DataLoader<Numbers> loader(Numbers(30), options);
+  EXPECT_EQ(read(loader), (Batches{{0}, {1}}));
+  const StateDict between = loader.state_dict();
+  loader.size();
+  *learned = 5;
+  EXPECT_EQ(read(loader), (Batches{{5}, {6}}));
+  loader.load_state_dict(between);
+  *learned = 7;
+  StateDict within;
+  for ([[maybe_unused]] const auto& batch : loader) {
+    within = loader.state_dict();
+    break;
+  }
+  DataLoader<Numbers> resumed(Numbers(30), options);
+  resumed.load_state_dict(within);
+  EXPECT_EQ(read(resumed), (Batches{{8}}));
+}
+
 TEST(CustomSampler, TheStateOfAnotherSamplerIsRefused) {
   const auto refusal = [](const DataLoaderOptions& options) -> std::string {
     DataLoader<Numbers> saved(Numbers(7), {.sampler = Backwards{7}});

@@ -112,6 +112,32 @@ TEST(StreamSlices, BatchesThatCannotBeSplitStayWhole) {
   EXPECT_EQ(blocks(11, {.drop_last = true}, 0), (Batches{{0, 1}}));  // the last batch is not full
 }
 
+/// Batches of a pair and of a map of tensors.
+template <typename Batch>
+struct OfTensors {
+  void reset() { left = 5; }
+  std::optional<Batch> get_batch(std::size_t size) {
+    const std::int64_t count = std::min<std::int64_t>(left, static_cast<std::int64_t>(size));
+    left -= count;
+    if (count == 0) return std::nullopt;
+    if constexpr (requires(Batch batch) { batch.first; }) {
+      return Batch{at::zeros({count, 2}), at::zeros({count})};
+    } else {
+      return Batch{{"factor", at::zeros({})}, {"x", at::zeros({count, 2})}};
+    }
+  }
+  std::int64_t left = 0;
+};
+
+TEST(StreamLoader, DropLastKnowsTheSizesOfPairsAndMaps) {
+  const auto batches = [](auto stream) {
+    StreamLoader loader(std::move(stream), {.batch_size = 2, .drop_last = true});
+    return std::ranges::distance(loader);
+  };
+  EXPECT_EQ(batches(OfTensors<std::pair<at::Tensor, at::Tensor>>()), 2);
+  EXPECT_EQ(batches(OfTensors<std::map<std::string, at::Tensor>>()), 2);
+}
+
 TEST(StreamLoader, KnowsItsLastBatchAndItsRepeats) {
   const auto stack = std::make_shared<LoaderStack>();
   auto loader = loader_of(Counting(7), {.batch_size = 2}, 1, 2, stack);

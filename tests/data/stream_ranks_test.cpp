@@ -165,7 +165,7 @@ const RankCase nothing("own_stream_with_nothing", [](const Communicator& communi
     }
   }
   const JoinScope even(loader.stack(), true);
-  EXPECT_TRUE(read(loader).empty());
+  EXPECT_THROW(read(loader), UsageError);
 });
 TEST(PerRankStreams, ARankWithAnEmptyStreamIsNamed) {
   nothing.everywhere();
@@ -262,7 +262,7 @@ TEST(StreamLoader, NestedLoopsAgreeInTheirOrder) {
 TEST(StreamDecisions, FollowFromTheStatesOfAllRanks) {
   using Ranks = std::vector<std::vector<std::int64_t>>;
   const auto verdict = [](StreamSharding sharding, EpochTail tail, const Ranks& ranks) {
-    return decide_stream_batch({.sharding = sharding, .tail = tail, .world_size = 2}, ranks);
+    return decide_stream_batch({.sharding = sharding, .tail = tail, .world_size = 2, .is_resumed = true}, ranks);
   };
   const auto own = StreamSharding::per_rank;
   const auto slices = StreamSharding::slices;
@@ -271,6 +271,9 @@ TEST(StreamDecisions, FollowFromTheStatesOfAllRanks) {
   EXPECT_THROW(verdict(slices, EpochTail::repeat, {{1, 0, 1}, {1, 0, 0}}), MismatchError);
   EXPECT_THROW(verdict(slices, EpochTail::repeat, {{1, 0, 1}, {1, 0, 2}}), MismatchError);
   EXPECT_EQ(verdict(own, EpochTail::repeat, {{1, 0, 1}, {1, 0, 0}}), StreamDecision::end);
+  EXPECT_THROW(decide_stream_batch({.sharding = own, .world_size = 2}, {{1, 0, 1}, {1, 0, 0}}), UsageError);
+  EXPECT_EQ(decide_stream_batch({.sharding = own, .world_size = 2}, {{1, 0, 0}, {1, 0, 0}}), StreamDecision::end);
+  EXPECT_EQ(decide_stream_batch({.sharding = own, .world_size = 2}, {{1, 1, 1}, {1, 1, 0}}), StreamDecision::end);
   EXPECT_EQ(verdict(own, EpochTail::join, {{1, 0, 2}, {1, 0, 0}}), StreamDecision::more);
   EXPECT_EQ(verdict(own, EpochTail::join, {{1, 0, 0}, {1, 0, 0}}), StreamDecision::end);
   EXPECT_THROW(verdict(own, EpochTail::join, {{1, 0, 1}, {1, 0, -1}}), PeerError);

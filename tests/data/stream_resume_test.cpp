@@ -118,11 +118,46 @@ TEST(StreamResume, SkipFirstBatchesIsRefusedAfterARestoredPosition) {
   EXPECT_EQ(read(loader).size(), 3U);
 }
 
+/// As LibTorch's ChunkDataset.
+class OfOneBatchSize : public Counting {
+ public:
+  OfOneBatchSize(int size, std::size_t batch_size) : Counting(size), batch_size_(batch_size) {}
+  std::optional<std::vector<int>> get_batch(std::size_t batch_size) {
+    if (batch_size != batch_size_) throw std::runtime_error("another batch size");
+    return Counting::get_batch(batch_size);
+  }
+
+ private:
+  std::size_t batch_size_;
+};
+
+TEST(StreamResume, AStreamOfOneBatchSizeResumesWithAnotherOne) {
+  for (const std::size_t before : {2, 3}) {
+    const std::size_t after = 5 - before;
+    auto interrupted = loader_of(OfOneBatchSize(13, before), {.batch_size = static_cast<std::int64_t>(before)}, 0, 1);
+    StateDict state;
+    std::size_t received = 0;
+    for (const auto& batch : interrupted) {
+      received += batch.size();
+      state = interrupted.state_dict();
+      if (received >= 6) break;
+    }
+    auto resumed = loader_of(OfOneBatchSize(13, after), {.batch_size = static_cast<std::int64_t>(after)}, 0, 1);
+    resumed.load_state_dict(state);
+    std::vector<int> rest;
+    for (const auto& batch : resumed) rest.insert(rest.end(), batch.begin(), batch.end());
+    rest.resize(7);  // the last batch is filled up with the first samples
+    EXPECT_EQ(rest, (std::vector<int>{6, 7, 8, 9, 10, 11, 12}));
+  }
+}
+
 TEST(StreamResume, StatesOfOtherLoadersAreRefused) {
   auto slices = loader_of(Counting(8), {}, 0, 2);
   DataLoader<Numbers> numbers(Numbers(8), {});
   EXPECT_THROW(slices.load_state_dict(numbers.state_dict()), CheckpointError);
   EXPECT_THROW(numbers.load_state_dict(slices.state_dict()), CheckpointError);
+  EXPECT_NO_THROW(slices.load_state_dict(StreamCursor(StreamSharding::per_rank, 2, 1).state_dict()))
+      << "between epochs";
   StreamCursor own_on_two(StreamSharding::per_rank, 2, 1);
   own_on_two.skip(1);
   EXPECT_THROW(slices.load_state_dict(own_on_two.state_dict()), CheckpointError);

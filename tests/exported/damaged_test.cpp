@@ -82,6 +82,12 @@ TEST_F(Damaged, InvalidNumbersOfTheArchiveAreRejected) {
   reject_bytes(in_entry(45, 0x70), "outside the file");
 }
 
+TEST_F(Damaged, OtherFilesOfPythonAreRejectedByTheirKind) {
+  reject({{"data.pkl", "pickled"}}, "written by torch.save");
+  reject({{"data/aotinductor/model/code.so", "compiled"}}, "a package of AOTInductor");
+  reject({{"version", "1"}}, "has no program of torch.export");
+}
+
 TEST_F(Damaged, TorchScriptArchivesAreRejected) {
   const std::string message = "is a TorchScript archive (torch.jit.save): load it with tutti::JitModule";
   for (const bool compressed : {false, true}) {  // torch.jit.save compresses long code

@@ -38,6 +38,14 @@ TEST(ExportCheck, ShowsResultSizesThatTuttiDoesNotParse) {
   expect_text(done.out, {"output      output: Float [" + size + ", 3] on cpu", "It can be trained."});
 }
 
+TEST(ExportCheck, ShowsTheConditionsOnInputs) {
+  auto program = small_program();
+  program["guards_code"] = {"L['x'].size()[0] % 2 == 0", "L['x'].size()[0] ~ 3"};
+  const auto done = check(with_program(program));
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  expect_text(done.out, {"condition   L['x'].size()[0] % 2 == 0", "is not checked: L['x'].size()[0] ~ 3"});
+}
+
 TEST(ExportCheck, ListsTheProblemsOfAProgram) {
   auto program = small_program();
   auto& nodes = program["graph_module"]["graph"]["nodes"];

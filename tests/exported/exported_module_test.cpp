@@ -203,7 +203,12 @@ TEST_F(SmallModel, WarnsOnceOfLayersThatWereExportedInEvalMode) {
     const at::NoGradGuard no_grad;
     forward();
   }
+  // The program says that the layer should stay in evaluation.
+  const auto dropout = model.named_children()["drop"];
+  dropout->eval();
+  forward();
   EXPECT_TRUE(listener.heard.empty());
+  dropout->train();
   forward();
   forward();
   ASSERT_EQ(listener.heard.size(), 1U);

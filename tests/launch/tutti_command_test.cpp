@@ -162,6 +162,17 @@ TEST(TuttiCommand, AcceptsTheSpellingsOfOtherLaunchers) {
   expect_refusal({"launch", "--num_processes", "0", "--", "true"}, "-n must be at least 1");
 }
 
+TEST(TuttiCommand, WarnsWhereSrunStartsAJobOnEachNode) {
+  const std::vector<std::string> of_srun{"SLURM_PROCID=1",  "SLURM_NTASKS=2",          "SLURM_LOCALID=0",
+                                         "SLURM_NODEID=1",  "SLURM_NNODES=2",          "SLURM_JOB_NODELIST=node[1-2]",
+                                         "SLURM_JOB_ID=17", "SLURM_JOB_NAME=training", "SLURM_STEP_ID=0"};
+  const std::string warning = "slurm has started 2 launchers, and --nnodes is 1";
+  const auto finished = TuttiProcess({"launch", "--", "true"}, {.variables = of_srun}).wait();
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_NE(finished.err.find(warning), std::string::npos) << finished.err;
+  EXPECT_EQ(run_tutti({"launch", "--", "true"}).err.find(warning), std::string::npos);
+}
+
 TEST(TuttiCommand, RefusesAPortInUse) {
   const auto taken = listen_for_ranks("127.0.0.1", std::nullopt);
   const auto port = std::to_string(taken.port);

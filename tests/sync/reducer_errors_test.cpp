@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "support/process_case.h"
+#include "support/rank_case.h"
 #include "support/training.h"
 #include "sync/sampled_hash.h"
 #include "tutti/core/error.h"
@@ -281,6 +282,15 @@ const ProcessCase different_models_are_a_divergence_that_names_the_difference(
     });
 TEST(ReducerErrors, DifferentModelsAreAMismatchErrorThatNamesTheDifference) {
   different_models_are_a_divergence_that_names_the_difference.on_threads({3});
+}
+
+TEST(ReducerErrors, DifferentOptionsAreAMismatchErrorThatNamesTheOption) {
+  run_thread_ranks(3, [](const Communicator& communicator) {
+    const SyncPolicy policy = communicator.rank() == 1 ? SyncPolicy::every_pass : SyncPolicy::automatic;
+    const std::string message = message_of<MismatchError>([&] { Prepared(communicator, policy); });
+    expect_mentions(message, "different options of the synchronization");
+    expect_mentions(message, "rank 0 has policy automatic where rank 1 has policy every_pass");
+  });
 }
 
 /// Throws in backward if `explode`.

@@ -117,6 +117,7 @@ TEST(JitModule, ForwardGivesATensorOrWhatTheScriptReturns) {
   JitModule module(script);
   const at::Tensor input = at::ones({4, 6});
   EXPECT_TRUE(at::equal(module.forward(input), module.forward({input}).toTensor()));
+  EXPECT_TRUE(at::equal(module.forward(input), module.forward({}, {{"x", input}}).toTensor()));
   torch::jit::Module pair("__torch__.Pair");
   pair.define("def forward(self, x):\n    return x, x\n");
   JitModule no_tensor(pair);

@@ -273,6 +273,26 @@ TEST(MixedPrecision, ANanGradientSkipsTheStep) {
   EXPECT_TRUE(optimizer.step_was_skipped());
 }
 
+TEST(MixedPrecision, WarnsOnceWhereEveryStepIsSkipped) {
+  testing::internal::CaptureStderr();
+  run_thread_ranks(2, [](const Communicator& communicator) {
+    Accelerator accelerator(
+        {.mixed_precision = Precision::fp16, .grad_scaler = {.init_scale = 4}, .communicator = communicator});
+    Mlp net;
+    auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), 0.1));
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    for (int i = 0; i < 6; ++i) {
+      accelerator.backward(accelerator.autocast([&] { return loss_of_batch(net, batch_of(0)) * nan; }));
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+  });
+  const std::string text = testing::internal::GetCapturedStderr();
+  const std::string warning = "until the loss scale fell below 1";
+  EXPECT_EQ(text.find(warning), text.rfind(warning)) << text;
+  EXPECT_NE(text.find(warning), std::string::npos) << text;
+}
+
 // The scale changes in the middle of another optimizer's window. The pending gradients of that window are rescaled.
 TEST(MixedPrecision, AWindowSurvivesAChangeOfTheScale) {
   Accelerator accelerator({.mixed_precision = Precision::fp16,

@@ -23,6 +23,8 @@ struct Environment {
   bool agent_store = false;
   /// True if `tutti launch` runs the coordinator, at which the ranks meet. Then rank 0 is a client like the others.
   bool launcher_coordinator = false;
+  /// Names the job where its launcher does: "Slurm job 4711, step 0". A coordinator refuses ranks of another job.
+  std::string job{};
   int restart_count = 0;          ///< number of restarts of this job by the launcher
   std::string launcher = "none";  ///< whose variables were used: "torchrun", "openmpi", "mpich", "slurm", "none"
 

@@ -14,6 +14,7 @@
 #include "tutti/core/error.h"
 #include "tutti/data/data_loader_options.h"
 #include "tutti/data/to_device.h"
+#include "tutti/detail/data/dataset_epoch.h"
 #include "tutti/detail/data/epoch_cursor.h"
 #include "tutti/detail/data/loader_group.h"
 #include "tutti/detail/data/loader_iterator.h"
@@ -31,9 +32,9 @@ concept IndexedDataset = requires(Dataset& dataset, const std::vector<std::size_
 
 /// Each begin() iterates over one epoch, or over the rest of it after load_state_dict(). The next begin() iterates over
 /// the next epoch. Iterators are single-pass and must not outlive the loader. Leaving the loop early ends the epoch.
-/// Loops over one loader may nest; the first that began is the position in checkpoints, and each takes an epoch's
-/// number. An exception of get_batch(), on a worker too, is rethrown from the loop in place of its batch. Copies share
-/// their position in the data. Not thread safe.
+/// Loops over one loader may nest; the one that received a batch last is the position in checkpoints, and each takes an
+/// epoch's number. An exception of get_batch(), on a worker too, is rethrown from the loop in place of its batch.
+/// Copies share their position in the data. Not thread safe.
 template <typename Dataset>
 class DataLoader {
   static_assert(
@@ -125,8 +126,7 @@ class DataLoader<Dataset>::Loop {
         reading_(loader.cursor_, loader.group_.stack->tail(loader.options_.even_batches), loader.group_.agreement),
         running_(loader.group_.stack, loop_start(loader.group_, *loader.cursor_,
                                                  loader.options_.shuffle || loader.cursor_->sampled_by_user())) {
-    if constexpr (requires { loader.dataset_.set_epoch(reading_.epoch()); })
-      loader.dataset_.set_epoch(reading_.epoch());
+    detail::set_epoch_of(loader.dataset_, reading_.epoch());
     if (reading_.size() > 0 && loader.options_.num_workers > 0) start_workers();
   }
 

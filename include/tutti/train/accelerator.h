@@ -231,9 +231,9 @@ class Accelerator : public AcceleratorHelpers<Accelerator> {
   bool is_last_process() const { return rank() + 1 == num_processes(); }
   /// A barrier: blocks until every rank has called it. Every rank must call it.
   void wait_for_everyone(const CallSite& where = CallSite::here()) const;
-  /// Releases the prepared models and optimizers and every loader: gradients are no longer synchronized, and step() of
-  /// the optimizers that prepare() has returned throws UsageError. Model and LibTorch optimizer may be prepared again.
-  /// The loss scaler, registered objects and trackers stay. Memory is freed once the program has released its models
+  /// Releases the prepared models and optimizers: gradients are no longer synchronized, and step() of the optimizers
+  /// that prepare() has returned throws UsageError. Model and LibTorch optimizer may be prepared again. Loaders, the
+  /// loss scaler, registered objects and trackers stay. Memory is freed once the program has released its models
   /// and optimizers too. Every rank must call it. A rank that still waits for this rank's gradients, buffers or batches
   /// throws PeerError.
   void free_memory();

@@ -25,8 +25,8 @@ struct GradientAccumulationPlugin {
   int num_steps = 1;
   /// The unit in which prepared schedules count. Accelerate's adjust_scheduler is ScheduleRule::accelerate_micro_batch.
   ScheduleRule schedule_rule = ScheduleRule::optimizer_step;
-  /// End a window with the last batch of the innermost running loop over a loader: with the last scope on that batch,
-  /// as far as earlier batches show how many scopes a batch has (docs/guides/gradient_accumulation.md).
+  /// End a window with the last batch of the innermost running loop over a loader for training: with the last scope on
+  /// that batch, as far as earlier batches show how many scopes a batch has (docs/guides/gradient_accumulation.md).
   bool sync_with_dataloader = true;
   /// Synchronize in every backward pass, to save memory or to inspect gradients. The step stays at the window's end.
   bool sync_each_batch = false;

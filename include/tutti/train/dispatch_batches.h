@@ -62,9 +62,7 @@ class DispatchedStream {
   void begin_epoch() {
     const auto epoch = std::exchange(new_epoch_, std::nullopt);
     const bool resets = std::exchange(must_reset_, false);
-    if constexpr (requires { stream_.set_epoch(*epoch); }) {
-      if (epoch) stream_.set_epoch(*epoch);
-    }
+    if (epoch) detail::set_epoch_of(stream_, *epoch);
     if constexpr (requires { stream_.reset(); }) {
       if (resets) stream_.reset();
     }

@@ -10,8 +10,10 @@
 #include <torch/nn/module.h>
 
 #include <concepts>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 namespace torch::jit {
@@ -36,9 +38,9 @@ class JitModule : public torch::nn::Module {
   explicit JitModule(const torch::jit::Module& script);
   ~JitModule() override;
 
-  /// Runs the script's forward method. Throws LibTorch's errors (c10::Error, or the script's own exception), and
-  /// UsageError if the script assigns another shape to a buffer.
-  c10::IValue forward(std::vector<c10::IValue> inputs);
+  /// Runs the script's forward method with positional inputs and inputs by name. Throws LibTorch's errors (c10::Error,
+  /// or the script's own exception), and UsageError if the script assigns another shape to a buffer.
+  c10::IValue forward(std::vector<c10::IValue> inputs, const std::map<std::string, c10::IValue>& named = {});
   /// forward() with tensors as inputs and output. Throws UsageError if the script returns another type.
   template <std::same_as<at::Tensor>... Tensors>
   at::Tensor forward(const Tensors&... inputs) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
 #include <system_error>
 #include <thread>
 
@@ -33,6 +34,15 @@ std::vector<int> HeartbeatMonitor::failed_ranks(const JobStatus& status) const {
   return status.is_coordinator_unreachable ? union_of(failed, ranks_on_owner_node()) : failed;
 }
 
+std::string HeartbeatMonitor::on_hosts(const std::vector<int>& ranks) const {
+  if (options_.host_of_rank.empty()) return "";
+  std::set<std::string> hosts;
+  for (const int rank : ranks) hosts.insert(options_.host_of_rank.at(static_cast<std::size_t>(rank)));
+  std::string text;
+  for (const std::string& host : hosts) text += (text.empty() ? " (on " : ", ") + host;
+  return text + ")";
+}
+
 // The lowest rank that is not late logs it.
 void HeartbeatMonitor::log_late(const coordinator::FailedRanks& late) const {
   const auto is_late = [&](int rank) { return std::ranges::find(late.ranks, rank) != late.ranks.end(); };
@@ -40,7 +50,7 @@ void HeartbeatMonitor::log_late(const coordinator::FailedRanks& late) const {
   while (is_late(lowest)) ++lowest;
   if (options_.rank != lowest) return;
   const bool is_stopped = late.cause == coordinator::Cause::stopped;
-  const auto text = describe_ranks(late.ranks) + (late.ranks.size() > 1 ? " have" : " has") +
+  const auto text = describe_ranks(late.ranks) + on_hosts(late.ranks) + (late.ranks.size() > 1 ? " have" : " has") +
                     " missed heartbeats for " + describe_duration(report_delay) +
                     (is_stopped ? " (SIGSTOP or Ctrl+Z)" : " (host down, or network partition)") +
                     ". This is a failure after " + describe_duration(options_.heartbeat_timeout) +
@@ -83,7 +93,10 @@ std::exception_ptr GroupHealth::failure_of(int member, const std::string& call) 
   const auto is_among = [&](const std::vector<int>& global_ranks) {
     return member >= 0 && std::ranges::binary_search(global_ranks, global_ranks_.at(static_cast<std::size_t>(member)));
   };
-  const auto text = [&] { return call + ": rank " + std::to_string(global_ranks_[static_cast<std::size_t>(member)]); };
+  const auto text = [&] {
+    const int rank = global_ranks_[static_cast<std::size_t>(member)];
+    return call + ": rank " + std::to_string(rank) + monitor_->on_hosts({rank});
+  };
   if (is_among(status.exited)) return std::make_exception_ptr(PeerError(text() + " exited", {member}));
   if (is_among(monitor_->failed_ranks(status))) {
     const bool is_stopped = is_among(status.stopped);

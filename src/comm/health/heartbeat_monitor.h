@@ -15,6 +15,7 @@ namespace tutti::comm {
 struct HeartbeatMonitorOptions {
   int rank = 0;
   std::vector<int> node_of_rank;
+  std::vector<std::string> host_of_rank{};  ///< names of their machines; empty if all ranks are on one
   std::chrono::milliseconds heartbeat_timeout{0};
 };
 
@@ -30,6 +31,8 @@ class HeartbeatMonitor {
   /// closed. If the machine of the coordinator does not answer, also the ranks on the node of its owner.
   std::vector<int> failed_ranks(const JobStatus& status) const;
   std::chrono::milliseconds heartbeat_timeout() const { return options_.heartbeat_timeout; }
+  /// " (on HOST)": the machines of global ranks; empty if all ranks of the job are on one.
+  std::string on_hosts(const std::vector<int>& ranks) const;
 
   /// The events after which the failed ranks differ. They also change without one, at next_change().
   const std::shared_ptr<JobEvents>& events() const { return events_; }

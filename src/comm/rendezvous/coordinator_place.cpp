@@ -48,7 +48,8 @@ CoordinatorPlace coordinator_of_job(const Environment& environment, const JobSec
     return start_coordinator({.host = address.host,
                               .port = static_cast<std::uint16_t>(address.port),
                               .listening = std::move(listening),
-                              .secret = secret},
+                              .secret = secret,
+                              .job = environment.job},
                              options);
   }
   return {.host = environment.num_nodes == 1 ? loopback_host : environment.master_addr,
@@ -77,6 +78,7 @@ CoordinatorPlace start_coordinator(CoordinatorSocket socket, const CoordinatorOp
                                     .is_local = coordinator::local_name(socket.host).has_value(),
                                     .secret = socket.secret,
                                     .world_size = options.world_size,
+                                    .job = std::move(socket.job),
                                     .heartbeat_timeout = options.heartbeat_timeout,
                                     .deadlock_timeout = options.deadlock_timeout};
   return {.host = std::move(socket.host),

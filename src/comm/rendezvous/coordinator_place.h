@@ -44,6 +44,7 @@ struct CoordinatorSocket {
   FileDescriptor listening{};
   JobSecretPtr secret{};
   bool is_secret_new = false;  ///< other ranks know it only from the address
+  std::string job{};           ///< as in coordinator::ServerOptions
 };
 
 /// Listens at `host`, at a free port. Unless the job has a secret, makes one. Throws std::system_error.

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <memory>
 #include <optional>
 
@@ -13,6 +14,21 @@
 
 namespace tutti::comm {
 namespace {
+
+// Of documentation (RFC 5737, RFC 3849): on no machine, so the default route leads to them.
+constexpr std::array addresses_elsewhere{"192.0.2.1", "2001:db8::1"};
+
+using Targets = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
+
+/// Null, with the reason in `failure`, where there is none.
+Targets resolve(const std::string& host, int flags, int& failure) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  hints.ai_flags = flags;
+  addrinfo* found = nullptr;
+  failure = ::getaddrinfo(host.c_str(), "9", &hints, &found);
+  return {failure == 0 ? found : nullptr, &::freeaddrinfo};
+}
 
 // Connecting a datagram socket only chooses the route.
 std::optional<std::string> address_on_route(const addrinfo& target) {
@@ -27,20 +43,47 @@ std::optional<std::string> address_on_route(const addrinfo& target) {
   return numeric_host(reinterpret_cast<sockaddr*>(&local), length);
 }
 
+bool is_numeric(const std::string& host) {
+  int failure = 0;
+  return resolve(host, AI_NUMERICHOST, failure) != nullptr;
+}
+
+/// That of the default route, or of the first network interface; nullopt if there is only loopback.
+std::optional<std::string> address_for_other_machines() {
+  for (const char* elsewhere : addresses_elsewhere) {
+    int failure = 0;
+    const Targets target = resolve(elsewhere, AI_NUMERICHOST, failure);
+    auto address = target ? address_on_route(*target) : std::nullopt;
+    if (address && !is_loopback(*address)) return address;
+  }
+  return first_network_address();
+}
+
 }  // namespace
 
 std::string local_address_towards(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  const int failure = ::getaddrinfo(host.c_str(), "9", &hints, &found);
-  if (failure != 0) throw UsageError("MASTER_ADDR '" + host + "' cannot be resolved: " + ::gai_strerror(failure) + ".");
-  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> targets(found, &::freeaddrinfo);
-  for (const addrinfo* target = found; target != nullptr; target = target->ai_next) {
-    if (auto address = address_on_route(*target)) return *address;
+  int failure = 0;
+  const Targets targets = resolve(host, 0, failure);
+  if (!targets) throw UsageError("MASTER_ADDR '" + host + "' cannot be resolved: " + ::gai_strerror(failure) + ".");
+  for (const addrinfo* target = targets.get(); target != nullptr; target = target->ai_next) {
+    const auto address = address_on_route(*target);
+    if (!address) continue;
+    // A machine's own name is often a loopback address there (127.0.1.1 on Debian), and another one elsewhere.
+    const bool is_own_name = is_loopback(*address) && !is_numeric(host);
+    return is_own_name ? address_for_other_machines().value_or(*address) : *address;
   }
   throw UsageError("There is no route to MASTER_ADDR '" + host +
                    "'. Set GLOO_SOCKET_IFNAME to the network interface that the ranks share.");
+}
+
+bool is_another_machine(const std::string& host) {
+  int failure = 0;
+  const Targets targets = resolve(host, 0, failure);
+  for (const addrinfo* target = targets.get(); target != nullptr; target = target->ai_next) {
+    const auto own = address_on_route(*target);
+    if (own && (is_loopback(*own) || *own == numeric_host(target->ai_addr, target->ai_addrlen))) return false;
+  }
+  return targets != nullptr;
 }
 
 std::string network_address(const std::string& host) {

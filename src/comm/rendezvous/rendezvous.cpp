@@ -67,7 +67,10 @@ std::string describe_address(const Environment& environment) {
   if (environment.master_addr.starts_with(local_coordinator_scheme)) return environment.master_addr;
   const bool one_node = environment.num_nodes == 1 && !environment.agent_store;
   const std::string host = one_node ? std::string(loopback_host) : environment.master_addr;
-  return format_address(host, environment.master_port) + (one_node ? " (all ranks are on one node)" : "");
+  if (!one_node) return format_address(host, environment.master_port);
+  const bool is_default = environment.launcher == "torchrun" && !process_variable("LOCAL_WORLD_SIZE");
+  return format_address(host, environment.master_port) + " (all ranks are on one node" +
+         (is_default ? ": LOCAL_WORLD_SIZE and LOCAL_RANK are not set)" : ")");
 }
 
 // Not empty for a list that is not: an empty value means that no rank is absent.
@@ -192,7 +195,8 @@ Rendezvous open_rendezvous(const Environment& environment, const JobSecretPtr& s
                                    .world_size = environment.world_size,
                                    .node = std::to_string(environment.node_rank),
                                    .version = TUTTI_VERSION,
-                                   .restart = environment.restart_count};
+                                   .restart = environment.restart_count,
+                                   .job = environment.job};
   const std::string attempt = "tutti/" + std::to_string(environment.restart_count) + "/";
   const std::string name = environment.master_addr + " " + std::to_string(environment.master_port) + " " + attempt +
                            std::to_string(environment.rank);
@@ -289,7 +293,14 @@ JobRendezvous join_job(const Environment& environment, const JobSecretPtr& secre
       if (error.code() != std::errc::address_in_use) throw_unreachable(environment, error.what(), timeout);
       if (Clock::now() - begin > std::min(port_release_timeout, timeout)) throw_port_in_use(environment);
     } catch (const TimeoutError& late) {
-      if (rendezvous.job) throw;  // the named ranks did not join
+      if (rendezvous.job) {  // the named ranks did not join
+        const bool is_misplaced =
+            environment.rank == 0 && environment.num_nodes > 1 && is_another_machine(environment.master_addr);
+        if (!is_misplaced) throw;
+        throw TimeoutError(std::string(late.what()) + " MASTER_ADDR " + environment.master_addr +
+                               " is no address of this machine, on which rank 0 runs: check --node-rank, or RANK.",
+                           late.ranks());
+      }
       if (Clock::now() + reconnect_interval > deadline) throw_unreachable(environment, late.what(), timeout);
       cause = late.what();
     } catch (const PeerError& lost) {

@@ -148,7 +148,8 @@ TEST(RefusedMemory, OnOneRankGradientsGoOverMessagesWithAWarning) {
   const std::string buffer =
       "warning: a gradient buffer of 4194304 bytes is sent over tcp, not through shared memory: ";
   expect_between("no descriptors", "no memory", buffer + "rank 1: memfd_create: Too many open files");
-  expect_between("no descriptors", "no memory", "Connecting over TCP: on rank 1 opening a socket: Too many open files");
+  expect_between("no descriptors", "no memory", "Connecting over TCP: on rank 1 to rank 0 at 127.0.0.1:");
+  expect_between("no descriptors", "no memory", ": opening a socket: Too many open files");
   expect_between("no memory", "from the start", buffer + "rank 0: memfd_create: Operation not permitted");
   expect_between("from the start", "The backend",
                  "warning: gradients are sent over tcp, not through shared memory: rank 0: memfd_create: Operation "

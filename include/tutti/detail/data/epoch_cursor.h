@@ -34,12 +34,15 @@ class EpochCursor final : public LoaderCursor {
   bool sampled_by_user() const { return sampler_ || batch_sampler_; }
   /// The sampler's samples or batches of `epoch`; null without a sampler.
   std::shared_ptr<const SampledEpoch> sampled(std::int64_t epoch) const;
+  /// The next sampled() asks the sampler again, which may depend on what the program has learned since.
+  void forget_samples() { sampled_number_ = -1; }
 
-  /// "epoch", "next_epoch", "segments.*", and the options that determine the samples' order.
+  /// "epoch", "next_epoch", "segments.*", and the options that determine the samples' order. Asks no sampler for an
+  /// epoch of which nothing has been read.
   StateDict state_dict() const override;
-  /// The next begin() continues after the saved micro-batches, under this loader's sharding. A running loop no longer
-  /// moves the cursor. Throws CheckpointError with the difference if dataset size, shuffle, seed, sharding, drop_last
-  /// or the samplers' order differ from the saved ones.
+  /// The next begin() continues after the saved micro-batches, under this loader's sharding; a running loop can receive
+  /// no further batch. If the state is within an epoch, throws CheckpointError with the difference if dataset size,
+  /// shuffle, seed, sharding, drop_last or the samplers' order differ from the saved ones.
   void load_state_dict(const StateDict& state) override;
 
  private:

@@ -14,7 +14,7 @@ namespace tutti {
 class LoaderCursor : public Stateful {
  public:
   /// The epoch that is being read, or that the next loop reads.
-  std::int64_t epoch() const { return reading() ? running_.front().epoch : epoch_; }
+  std::int64_t epoch() const { return reading() ? running_.back().epoch : epoch_; }
   /// Number of micro-batches of epoch() that each rank has received, including the one in the loop's body; the sum over
   /// all segments.
   std::int64_t batch_index() const;
@@ -22,8 +22,8 @@ class LoaderCursor : public Stateful {
   /// from batch_index() after a resume on another number of ranks or with another batch size.
   double batches_of_this_sharding() const;
   /// batch_index() by segment, in the order of reading.
-  const std::vector<EpochSegment>& segments() const { return reading() ? running_.front().segments : segments_; }
-  /// True while a loop runs. Of several, the cursor is at the position of the one that began first.
+  const std::vector<EpochSegment>& segments() const { return reading() ? running_.back().segments : segments_; }
+  /// True while a loop runs. Of several, the cursor is at the position of the one that received a batch last.
   bool reading() const { return !running_.empty(); }
 
   /// The epoch that the next begin() reads.
@@ -40,7 +40,8 @@ class LoaderCursor : public Stateful {
 
   /// Begins a loop over next_epoch() and returns its number.
   std::int64_t begin();
-  /// Records that loop number `loop` has received a micro-batch.
+  /// Records that loop number `loop` has received a micro-batch. Throws UsageError if load_state_dict() has set another
+  /// position since the loop began.
   void received(std::int64_t loop);
   /// Records that loop number `loop` has ended, early or not, which ends its epoch.
   void end(std::int64_t loop);
@@ -65,7 +66,7 @@ class LoaderCursor : public Stateful {
   static ReadState read_state_from(const StateDict& state);
   /// Writes these keys to `state`.
   void save_read_state(StateDict& state) const;
-  /// The next begin() continues at this position. A running loop no longer moves the cursor.
+  /// The next begin() continues at this position. A running loop can receive no further batch.
   void set_read_state(ReadState read_state);
 
  private:
@@ -81,7 +82,7 @@ class LoaderCursor : public Stateful {
   std::int64_t epoch_ = 0;              // of the next loop
   std::int64_t next_epoch_ = 1;         // of the one after it
   std::vector<EpochSegment> segments_;  // of epoch_ that have been read before
-  std::vector<RunningLoop> running_;    // in the order in which they began
+  std::vector<RunningLoop> running_;    // in the order in which they last received a batch
   std::int64_t loops_ = 0;
   bool restored_ = false;  // set_read_state() has set segments_, and no loop has begun since
 };

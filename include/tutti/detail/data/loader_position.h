@@ -1,6 +1,7 @@
 #pragma once
 // The positions of the running loops over loaders. Gradient accumulation ends a window with the data, and metrics leave
 // out repeated samples.
+#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -54,6 +55,12 @@ class LoaderStack {
   bool empty() const { return loops_.empty(); }
   /// The position of the innermost loop; a default position without a loop.
   LoaderPosition innermost() const { return loops_.empty() ? LoaderPosition() : *loops_.back(); }
+  /// The position of the innermost loop over a loader for training; without one, innermost().
+  LoaderPosition for_training() const {
+    const auto training =
+        std::ranges::find_if(loops_.rbegin(), loops_.rend(), [](const auto& loop) { return !loop->evaluation; });
+    return training == loops_.rend() ? innermost() : **training;
+  }
   /// Sets a function that is called before each batch of a loop, on the loop's thread. The loop rethrows its
   /// exceptions.
   void before_batches(std::function<void()> call) { before_batch_ = std::move(call); }
@@ -65,8 +72,8 @@ class LoaderStack {
   bool is_comparable() const {
     return loops_.size() == 1 && joins_.empty() && !loops_.back()->uneven && !loops_.back()->filler;
   }
-  /// True if the innermost loop has delivered its last batch.
-  bool at_last_batch() const { return innermost().last_batch; }
+  /// True if the loop for_training() has delivered its last batch.
+  bool at_last_batch() const { return for_training().last_batch; }
 
   /// The tail of a loop that begins now, over a loader with this option.
   EpochTail tail(bool even_batches) const {

@@ -21,12 +21,14 @@ struct StreamLoopInfo {
   StreamSharding sharding = StreamSharding::slices;
   EpochTail tail = EpochTail::repeat;
   int world_size = 1;
-  std::int64_t loop = 0;  ///< the loop's number on this rank
+  std::int64_t loop = 0;    ///< the loop's number on this rank
+  bool is_resumed = false;  ///< the loop begins within an epoch
 };
 
 /// Decides whether a round exists, from {loop, round, state} of every rank. No I/O; the decision is equal on all ranks.
 /// Throws PeerError with the ranks that failed. Throws MismatchError if ranks are not in the same round of the same
-/// loop, or if streams differ with StreamSharding::slices.
+/// loop, or if streams differ with StreamSharding::slices. Throws UsageError if a rank has no batch in the first round
+/// of an epoch and other ranks have one that they could not use.
 StreamDecision decide_stream_batch(const StreamLoopInfo& info, const std::vector<std::vector<std::int64_t>>& ranks);
 
 class StreamAgreement {

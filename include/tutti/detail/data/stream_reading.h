@@ -8,12 +8,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <map>
 #include <optional>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "tutti/detail/data/dataset_epoch.h"
 #include "tutti/detail/data/epoch_cursor.h"
 #include "tutti/detail/data/stream_cursor.h"
 
@@ -44,6 +47,20 @@ template <typename Target>
 std::int64_t samples_of(const torch::data::Example<at::Tensor, Target>& batch) {
   return samples_of(batch.data);
 }
+template <typename First, typename Second>
+auto samples_of(const std::pair<First, Second>& batch) -> decltype(samples_of(batch.first)) {
+  return samples_of(batch.first);
+}
+template <typename First, typename... Rest>
+auto samples_of(const std::tuple<First, Rest...>& batch) -> decltype(samples_of(std::get<0>(batch))) {
+  return samples_of(std::get<0>(batch));
+}
+template <typename Key, typename Value>
+auto samples_of(const std::map<Key, Value>& batch) -> decltype(samples_of(batch.begin()->second)) {
+  std::int64_t most = 0;  // a value may be one for the whole batch
+  for (const auto& [key, value] : batch) most = std::max(most, samples_of(value));
+  return most;
+}
 
 }  // namespace detail
 
@@ -62,9 +79,9 @@ concept StreamDataset = requires(Dataset& dataset, std::size_t batch_size) {
 template <typename Dataset>
 concept CollectiveStream = Dataset::reading_is_collective;
 
-/// Number of samples in a batch. Known for vectors, tensors and Examples of tensors (size of the first dimension), and
-/// for types with an overload of num_samples(batch) in their namespace. nullopt for other types, whose batches count as
-/// full.
+/// Number of samples in a batch. Known for vectors, tensors and Examples of tensors (size of the first dimension); for
+/// pairs, tuples and maps of these, by their first element, or the longest value of a map; and for types with an
+/// overload of num_samples(batch) in their namespace. nullopt for other types, whose batches count as full.
 template <typename Batch>
 std::optional<std::int64_t> samples_in(const Batch& batch) {
   if constexpr (requires {
@@ -145,7 +162,7 @@ class StreamReading {
 
   void begin_epoch() {
     if (std::exchange(has_begun_, true)) return;
-    if constexpr (requires { dataset_.set_epoch(epoch_); }) dataset_.set_epoch(epoch_);
+    detail::set_epoch_of(dataset_, epoch_);
     if constexpr (requires { dataset_.reset(); }) dataset_.reset();
   }
 
@@ -157,10 +174,12 @@ class StreamReading {
       if (!batch) ended_ = true;
       return batch;
     } else {
+      // Also for batches that were read with another batch size: ChunkDataset accepts no other number.
+      const auto request = static_cast<std::size_t>(shard_options_.batch_size);
       Batch batch = std::exchange(surplus_, {});
-      bool is_joined = !batch.empty();
+      bool is_joined = !batch.empty() || request != count;
       while (batch.size() < count && !ended_) {
-        auto more = dataset_.get_batch(count);  // ChunkDataset accepts no other number
+        auto more = dataset_.get_batch(request);
         ended_ = !more || more->empty();
         if (ended_) break;
         if (batch.empty()) {

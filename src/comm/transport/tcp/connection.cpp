@@ -146,8 +146,9 @@ Connection::Read Connection::read() {
   const bool only_body = wanted < body.left;  // what follows these bytes is no header yet
   const auto count = socket_.read(std::span(parts).first(only_body ? 1 : 2));
   if (count < 0 && errno == EINTR) return Read::progress;
-  if (count < 0) return errno == EAGAIN ? Read::drained : Read::closed;
-  if (count == 0) return Read::closed;
+  if (count < 0 && errno == EAGAIN) return Read::drained;
+  if (count < 0) error_ = errno;
+  if (count <= 0) return Read::closed;
   const auto in_body = std::min(static_cast<std::size_t>(count), wanted);
   take(in_body);
   end_ += static_cast<std::size_t>(count) - in_body;

@@ -4,6 +4,7 @@
 #include <sys/uio.h>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -57,9 +58,16 @@ class Connection {
   const Hello& hello() const { return hello_; }
   /// Throws std::system_error.
   void answer(Verdict verdict);
+  void set_acknowledgement_timeout(std::chrono::milliseconds timeout) const {
+    tutti::set_acknowledgement_timeout(socket_.descriptor(), timeout);
+  }
+  /// After Read::closed: why, as errno; 0 if the peer has closed the connection.
+  int error() const { return error_; }
   /// Nothing more is sent.
   void finish_sending() const;
   bool is_open() const { return step_ == Step::open; }
+  /// The acceptor has not answered, and nothing is sent yet.
+  bool is_connecting() const { return step_ == Step::connecting; }
 
   /// Writes without waiting, like sendmsg(): the number of bytes that were taken, or -1 with errno. Call when it is
   /// open.
@@ -94,6 +102,7 @@ class Connection {
   Hello hello_;
   Verdict verdict_{};
   std::size_t received_ = 0;  // of what the step receives
+  int error_ = 0;
   // Bytes that were read behind the last body: [begin_, end_).
   std::vector<std::byte> buffer_;
   std::size_t begin_ = 0;

@@ -45,7 +45,8 @@ Endpoint::Endpoint(MessageSocket socket, const std::vector<std::string>& address
   }
   if (!socket.problem.empty()) return;
   loop_ = std::make_shared<EventLoop>(std::move(socket.listening), socket.nonce, options_.rank, std::move(of_ranks),
-                                      ConnectionSecurity(options_.secret, options_.encrypts));
+                                      ConnectionSecurity(options_.secret, options_.encrypts),
+                                      options_.acknowledgement_timeout);
   loop_->start();
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // Where a rank exchanges messages with other ranks: a socket that listens from the rendezvous on, and an event loop.
 // The loop accepts connections from the start, so that a send needs no call of the other rank.
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,6 +31,8 @@ struct EndpointOptions {
   int rank = 0;           ///< in the job
   JobSecretPtr secret{};  ///< what ranks prove to each other; may be null unless `encrypts`
   bool encrypts = false;
+  /// A connection ends when the peer's machine acknowledges nothing for this time; 0: for that of the system.
+  std::chrono::milliseconds acknowledgement_timeout{0};
 };
 
 /// Thread safe.

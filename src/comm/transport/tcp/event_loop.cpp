@@ -27,8 +27,10 @@ constexpr int max_reads_in_turn = 64;
 }  // namespace
 
 EventLoop::EventLoop(ListeningSocket&& listening, const Nonce& nonce, int rank,
-                     std::vector<std::optional<EndpointAddress>> addresses, ConnectionSecurity security)
+                     std::vector<std::optional<EndpointAddress>> addresses, ConnectionSecurity security,
+                     std::chrono::milliseconds acknowledgement_timeout)
     : security_(std::move(security)),
+      acknowledgement_timeout_(acknowledgement_timeout),
       rank_(rank),
       nonce_(nonce),
       addresses_(std::move(addresses)),
@@ -114,6 +116,7 @@ bool EventLoop::greet(Lock& lock, const ConnectionPtr& connection, Effects& effe
     Peer& peer = peers_[connection->rank()];
     peer.state = Peer::State::open;
     peer.was_open = true;
+    if (acknowledgement_timeout_.count() > 0) connection->set_acknowledgement_timeout(acknowledgement_timeout_);
     changed_.notify_all();
     for (const auto& [channel, closed] : matcher_.closed_channels()) {
       if (closed.concerns(connection->rank())) peer.outbox.add({.kind = FrameHeader::Kind::close, .channel = channel});
@@ -135,7 +138,8 @@ void EventLoop::accept_hello(const ConnectionPtr& connection) {
   Peer& peer = peers_[rank];
   if (peer.state == Peer::State::open || peer.state == Peer::State::failed) return;
   if (peer.state == Peer::State::connecting) {
-    if (rank_ < rank) return connection->answer(Verdict::duplicate);
+    // A firewall may drop the packets of the lower rank only.
+    if (rank_ < rank && !peer.connection->is_connecting()) return connection->answer(Verdict::duplicate);
     drop(std::exchange(peer.connection, nullptr));
   }
   peer.connection = connection;
@@ -169,7 +173,7 @@ void EventLoop::read(Lock& lock, const ConnectionPtr& connection, Effects& effec
     if (result == Connection::Read::drained) return;
     if (result == Connection::Read::closed) break;
   }
-  fail_peer(connection->rank(), {.kind = Outcome::Kind::disconnected}, effects);
+  fail_peer(connection->rank(), disconnected(connection->error()), effects);
 }
 
 /// Returns false for a frame that no rank sends there.

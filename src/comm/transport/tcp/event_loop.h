@@ -39,7 +39,8 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   /// `nonce` is a part of this rank's address. `addresses` are those of all ranks; messages to a rank without one fail.
   /// Throws std::system_error if there are no descriptors; then `listening` is as before.
   EventLoop(ListeningSocket&& listening, const Nonce& nonce, int rank,
-            std::vector<std::optional<EndpointAddress>> addresses, ConnectionSecurity security);
+            std::vector<std::optional<EndpointAddress>> addresses, ConnectionSecurity security,
+            std::chrono::milliseconds acknowledgement_timeout);
 
   /// The thread owns a reference to the loop, because a callback may destroy the endpoint.
   void start();
@@ -94,6 +95,8 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   void contact(int rank, Effects& effects);
   void make_connection(int rank);
   void watch(const ConnectionPtr& connection);
+  /// The end of a connection, with its errno.
+  static Outcome disconnected(int error);
   void flush(Lock& lock, int rank, Effects& effects);
   void fail_peer(int rank, Outcome reason, Effects& effects);
   void fail_outbox(Peer& peer, Effects& effects);
@@ -127,6 +130,7 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
 
   std::optional<ExitGuard> exit_guard_;  // destroyed last
   const ConnectionSecurity security_;
+  const std::chrono::milliseconds acknowledgement_timeout_;
   const int rank_;
   const Nonce nonce_;
   const std::vector<std::optional<EndpointAddress>> addresses_;  // by rank

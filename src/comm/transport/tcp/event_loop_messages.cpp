@@ -18,6 +18,10 @@ namespace {
 // A longer message is written by the loop's thread, so that the calling thread goes on.
 constexpr std::size_t max_written_by_caller = 64 * 1024;
 
+std::string describe(const EndpointAddress& address) {
+  return format_address(address.socket.host, address.socket.port);
+}
+
 }  // namespace
 
 void EventLoop::close() {
@@ -39,7 +43,14 @@ void EventLoop::close() {
 void EventLoop::begin_connecting(const std::vector<int>& ranks) {
   const std::lock_guard lock(mutex_);
   for (const int rank : ranks) {
-    if (addresses_.at(static_cast<std::size_t>(rank))) make_connection(rank);
+    const auto& address = addresses_.at(static_cast<std::size_t>(rank));
+    if (!address) continue;
+    try {
+      make_connection(rank);
+    } catch (const std::system_error& error) {
+      throw TransferError(TransferError::Kind::connection_closed, {rank},
+                          "to rank " + std::to_string(rank) + " at " + describe(*address) + ": " + error.what());
+    }
   }
 }
 
@@ -51,8 +62,11 @@ void EventLoop::await_connections(const std::vector<int>& ranks, Deadline deadli
   };
   changed_.wait_until(lock, deadline, [&] { return std::ranges::all_of(ranks, has_ended); });
   const auto at_address = [&](int rank) {
-    const auto& socket = addresses_.at(static_cast<std::size_t>(rank)).value().socket;
-    return " at " + format_address(socket.host, socket.port) +
+    const EndpointAddress& address = addresses_.at(static_cast<std::size_t>(rank)).value();
+    return " at " + describe(address) +
+           (is_loopback(address.socket.host)
+                ? ", which is the loopback address of that rank's machine: set GLOO_SOCKET_IFNAME there"
+                : "") +
            ". Check that no firewall is between the nodes (TUTTI_PORT_RANGE sets the ports) and that its network is "
            "reachable (GLOO_SOCKET_IFNAME chooses one)";
   };
@@ -181,6 +195,14 @@ void EventLoop::make_connection(int rank) {
   peer.state = Peer::State::connecting;
 }
 
+Outcome EventLoop::disconnected(int error) {
+  Outcome outcome{.kind = Outcome::Kind::disconnected};
+  if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH) {
+    outcome.detail = "nothing arrives at its machine any more: check the network between the two";
+  }
+  return outcome;
+}
+
 void EventLoop::watch(const ConnectionPtr& connection) {
   try {
     sockets_.watch(connection->descriptor(), EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET);
@@ -209,7 +231,7 @@ void EventLoop::flush(Lock& lock, int rank, Effects& effects) {
     changed_.notify_all();
     if (peer.state == Peer::State::failed) return fail_outbox(peer, effects);
     if (count >= 0 || error == EINTR) continue;
-    if (error != EAGAIN) return fail_peer(rank, {.kind = Outcome::Kind::disconnected}, effects);
+    if (error != EAGAIN) return fail_peer(rank, disconnected(error), effects);
     if (!peer.write_again) return;
   }
 }

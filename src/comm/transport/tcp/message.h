@@ -39,7 +39,7 @@ struct Outcome {
   int source = any_source;       ///< rank in the job: the sender of the message that a receive has matched
   std::uint64_t bytes = 0;       ///< of the peer's message, for `mismatch`
   std::exception_ptr failure{};  ///< for `closed`, where it may be null, and for `peer_failed`
-  std::string detail{};          ///< for `not_connected`: why, such as too many open files
+  std::string detail{};          ///< for `not_connected` and `disconnected`: why; may be empty
 };
 
 /// Ranks are those in the job.

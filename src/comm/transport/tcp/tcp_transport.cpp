@@ -18,6 +18,7 @@
 #include "comm/transport/tcp/awaited_message.h"
 #include "core/hash.h"
 #include "tutti/core/error.h"
+#include "tutti/core/logging.h"
 
 namespace tutti::comm {
 namespace {
@@ -72,12 +73,7 @@ class TcpTransport final : public Transport, public std::enable_shared_from_this
     std::vector<int> peers = peers_of(rank(), size());
     for (int& peer : peers) peer = global_rank(peer);
     begin_connecting(peers);
-    try {
-      endpoint_->loop().await_connections(peers, Clock::now() + timeout_);
-    } catch (const TransferError& error) {
-      const auto ranks = health_.members_among(error.peers());  // the event loop names global ranks
-      throw PeerError("Connecting over TCP: " + describe_ranks(error.peers()) + ": " + error.what() + ".", ranks);
-    }
+    await_connections(peers);
     is_connected_ = true;
   }
 
@@ -112,6 +108,7 @@ class TcpTransport final : public Transport, public std::enable_shared_from_this
 
   int global_rank(int member) const { return health_.global_ranks().at(static_cast<std::size_t>(member)); }
   void begin_connecting(const std::vector<int>& peers);
+  void await_connections(const std::vector<int>& peers);
   std::unique_ptr<Transfer> post(bool is_send, int peer, Tag tag, const Buffer& buffer);
   void wait(AwaitedMessage& message, int peer, Deadline deadline);
   [[noreturn]] void throw_failure(const AwaitedMessage& message, const Outcome& outcome, int peer);
@@ -169,6 +166,28 @@ void TcpTransport::begin_connecting(const std::vector<int>& peers) {
   }
 }
 
+// A firewall that drops packets looks like a peer that is slow, so the wait is reported.
+void TcpTransport::await_connections(const std::vector<int>& peers) {
+  const auto begin = Clock::now();
+  const auto deadline = begin + timeout_;
+  SlowOperationWarning slow_warning(begin);
+  for (;;) {
+    try {
+      return endpoint_->loop().await_connections(peers, std::min(deadline, slow_warning.next()));
+    } catch (const TransferError& error) {
+      const std::string text = "Connecting over TCP: " + describe_ranks(error.peers()) + ": " + error.what() + ".";
+      const auto now = Clock::now();
+      if (error.kind() != Failure::timeout || now >= deadline) {
+        throw PeerError(text, health_.members_among(error.peers()));  // the event loop names global ranks
+      }
+      if (slow_warning.due(now)) {
+        Logger(global_rank(rank()))
+            .warning(text + " It fails after " + describe_duration(timeout_) + " (connect_timeout).");
+      }
+    }
+  }
+}
+
 std::unique_ptr<Transfer> TcpTransport::post(bool is_send, int peer, Tag tag, const Buffer& buffer) {
   EventLoop& loop = endpoint_->loop();
   auto message = std::make_shared<AwaitedMessage>(loop);
@@ -222,7 +241,8 @@ void TcpTransport::throw_failure(const AwaitedMessage& message, const Outcome& o
   throw TransferError(Failure::connection_closed, {peer},
                       outcome.kind == Outcome::Kind::not_authenticated
                           ? "the process at its address does not know the job's secret"
-                          : "connection closed");
+                      : outcome.detail.empty() ? "connection closed"
+                                               : outcome.detail);
 }
 
 }  // namespace

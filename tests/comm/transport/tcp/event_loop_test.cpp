@@ -59,6 +59,23 @@ TEST_P(PlainAndEncrypted, TwoRanksThatConnectToEachOtherKeepOneConnection) {
   }
 }
 
+// As behind a firewall that drops the packets of one direction.
+TEST_P(PlainAndEncrypted, ARankWhoseConnectionGetsNoAnswerTakesThatOfItsPeer) {
+  const auto deaf = listen_tcp("127.0.0.1");
+  ASSERT_EQ(::listen(deaf.socket.get(), 0), 0);
+  const EndpointAddress to_one = *EndpointAddress::from_text(endpoints_.address_of(1));
+  const EndpointAddress to_deaf{deaf.address, to_one.nonce};
+  const RawClient fills_its_queue(to_deaf.to_text());
+  endpoints_.set_address(1, to_deaf.to_text());
+  const auto zero = make_endpoint(0);
+  const auto one = make_endpoint(1);
+  const auto sent = post(*zero, make_message(true, 1, "to 1"));
+  check_exchange(*zero, *one, 10);
+  const auto received = post(*one, make_message(false, 0, "----"));
+  EXPECT_EQ(received->wait(), OutcomeKind::completed);
+  EXPECT_EQ(sent->wait(), OutcomeKind::completed);
+}
+
 TEST_P(PlainAndEncrypted, RefuseARankWithAnotherSecret) {
   const auto to = make_endpoint(0, secret());
   const auto from = make_endpoint(1, secret("the secret of another job"));
