@@ -90,6 +90,9 @@ std::string describe_failure(const std::vector<int>& failed_ranks, const Failure
     return subject + " did not take part in a collective on the device within " +
            describe_duration(waiting_report.timeout);
   }
+  if (waiting_report.reason == FailureReport::Reason::network_lost) {
+    return subject + " disconnected (its machine acknowledges nothing: check the network between the two machines)";
+  }
   const bool exited = waiting_report.reason == FailureReport::Reason::process_exited;
   return subject + (exited ? " exited" : " disconnected (connection closed)");
 }
@@ -122,7 +125,7 @@ FailureReport FailureReport::from_text(const std::string& text) {
   std::int64_t milliseconds = 0;
   std::size_t count = 0;
   stream >> reason_number >> report.operation >> milliseconds >> count;
-  const bool is_known = reason_number >= 0 && reason_number <= static_cast<int>(Reason::device_timeout);
+  const bool is_known = reason_number >= 0 && reason_number <= static_cast<int>(Reason::network_lost);
   report.reason = is_known ? static_cast<Reason>(reason_number) : Reason::connection_closed;
   report.timeout = std::chrono::milliseconds(milliseconds);
   for (int rank = 0; count > 0 && stream >> rank; --count) report.waiting_for.push_back(rank);

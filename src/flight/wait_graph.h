@@ -29,6 +29,7 @@ struct FailureReport {
     heartbeat_lost,   ///< the peer's process has missed heartbeats for the heartbeat timeout
     process_exited,   ///< the peer's process has exited
     device_timeout,   ///< a collective on the peer's device has not ended; this rank itself if its own device is late
+    network_lost,     ///< the peer's machine acknowledges nothing on the connection between the two
   };
   Reason reason = Reason::timeout;
   std::uint64_t operation = 0;
@@ -42,11 +43,13 @@ struct FailureReport {
            reason == Reason::device_timeout;
   }
   /// Whether the ranks that it waited for had disconnected or exited.
-  bool peer_left() const { return reason == Reason::connection_closed || reason == Reason::process_exited; }
+  bool peer_left() const {
+    return reason == Reason::connection_closed || reason == Reason::process_exited || reason == Reason::network_lost;
+  }
   /// Whether the ranks that it waited for can publish no report any more.
   bool is_definitive() const {
     return reason != Reason::timeout && reason != Reason::connection_closed && reason != Reason::aborted &&
-           reason != Reason::device_timeout;
+           reason != Reason::device_timeout && reason != Reason::network_lost;
   }
 
   std::string to_text() const;

@@ -88,6 +88,36 @@ TEST_P(Nodes, ANodeWithoutItsLinkIsNamedBeforeTheTimeout) {
   }
 }
 
+// The last rank's node drops the packets of the connections between ranks, and not those to the coordinator.
+const RankProgram loses_its_peers("loses_its_peers", [] {
+  constexpr std::chrono::seconds late(60);
+  const auto communicator = Communicator::connect(read_environment(), {.timeout = late, .connect_timeout = late});
+  const bool cuts = communicator.rank() == communicator.size() - 1;
+  try {
+    communicator.all_reduce(at::ones({4})).wait();
+    if (cuts) {
+      const std::string rule = "ip rule add ipproto tcp blackhole ";
+      ASSERT_EQ(std::system((rule + "sport $TUTTI_PORT_RANGE && " + rule + "dport $TUTTI_PORT_RANGE").c_str()), 0);
+    }
+    for (;;) communicator.all_reduce(at::ones({4})).wait();
+  } catch (const PeerError& failure) {
+    std::cout << "rank " + std::to_string(communicator.rank()) + " lost: " + failure.what() + "\n" << std::flush;
+  }
+});
+
+TEST_P(Nodes, ANetworkThatDropsTheConnectionsBetweenRanksIsNamed) {
+  const Ran apart =
+      run("TORCH_CPP_LOG_LEVEL=ERROR TUTTI_HEARTBEAT_TIMEOUT=2 TUTTI_PORT_RANGE=31000-31100 " NODES_SCRIPT " " +
+          std::to_string(GetParam()) + " 1gbit 2 " TUTTI_COMMAND " env " + std::string(program_variable) +
+          "=loses_its_peers \"$(readlink /proc/" + std::to_string(::getpid()) + "/exe)\" 2>&1");
+  if (apart.exit_code == nodes_impossible) GTEST_SKIP() << apart.output;
+  EXPECT_EQ(apart.exit_code, 0) << apart.output;
+  for (int rank = 0; rank < 2 * GetParam(); ++rank) {
+    EXPECT_NE(from_last("rank " + std::to_string(rank) + " lost: ", apart.output), "") << apart.output;
+  }
+  EXPECT_NE(apart.output.find("acknowledges nothing: check the network"), std::string::npos) << apart.output;
+}
+
 // The secret is in a file, as with Slurm and Kubernetes.
 TEST_P(Nodes, WithASecretDdpEndsWithTheDigestOfOneNode) {
   const TemporaryFolder folder;

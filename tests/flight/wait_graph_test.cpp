@@ -112,6 +112,15 @@ TEST(RootCause, AClosedConnectionBehindATimeoutIsATimeout) {
   EXPECT_TRUE(find_root_cause(reports, 0).timed_out);
 }
 
+TEST(RootCause, TheNetworkBetweenTwoRanksIsNamed) {
+  const FailureReports reports = {make_report(Reason::network_lost, {1}), make_report(Reason::network_lost, {0})};
+  const auto root_cause = find_root_cause(reports, 0);
+  EXPECT_EQ(root_cause.failed_ranks, std::vector<int>{1});
+  EXPECT_NE(root_cause.message.find("rank 1 disconnected (its machine acknowledges nothing"), std::string::npos)
+      << root_cause.message;
+  EXPECT_EQ(FailureReport::from_text(reports[0]->to_text()).reason, Reason::network_lost);
+}
+
 TEST(RootCause, ALateRankIsReportedAsLate) {
   // The ranks that timed out may have closed the communicator or exited by then.
   for (const auto reason : {Reason::connection_closed, Reason::process_exited}) {

@@ -196,11 +196,8 @@ void EventLoop::make_connection(int rank) {
 }
 
 Outcome EventLoop::disconnected(int error) {
-  Outcome outcome{.kind = Outcome::Kind::disconnected};
-  if (error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH) {
-    outcome.detail = "nothing arrives at its machine any more: check the network between the two";
-  }
-  return outcome;
+  const bool is_network = error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH;
+  return {.kind = is_network ? Outcome::Kind::network_lost : Outcome::Kind::disconnected};
 }
 
 void EventLoop::watch(const ConnectionPtr& connection) {

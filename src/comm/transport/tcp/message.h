@@ -27,6 +27,7 @@ struct Outcome {
     closed,             ///< this rank has closed the channel: see `failure`
     closed_by_peer,     ///< the peer has closed the channel
     disconnected,       ///< the connection to the peer has ended, or could not be made
+    network_lost,       ///< the peer's machine acknowledges nothing
     not_connected,      ///< this rank cannot make a connection: see `detail`
     not_authenticated,  ///< the peer does not know the job's secret
     exited,             ///< the peer exited before it was connected
@@ -39,7 +40,7 @@ struct Outcome {
   int source = any_source;       ///< rank in the job: the sender of the message that a receive has matched
   std::uint64_t bytes = 0;       ///< of the peer's message, for `mismatch`
   std::exception_ptr failure{};  ///< for `closed`, where it may be null, and for `peer_failed`
-  std::string detail{};          ///< for `not_connected` and `disconnected`: why; may be empty
+  std::string detail{};          ///< for `not_connected`: why, such as too many open files
 };
 
 /// Ranks are those in the job.

@@ -238,11 +238,13 @@ void TcpTransport::throw_failure(const AwaitedMessage& message, const Outcome& o
                             std::to_string(global_rank(peer)) + " cannot be made: " + outcome.detail);
   }
   if (outcome.kind != Outcome::Kind::closed) health_.throw_if_peers_failed();
+  if (outcome.kind == Outcome::Kind::network_lost) {
+    throw TransferError(Failure::network_lost, {peer}, "its machine acknowledges nothing");
+  }
   throw TransferError(Failure::connection_closed, {peer},
                       outcome.kind == Outcome::Kind::not_authenticated
                           ? "the process at its address does not know the job's secret"
-                      : outcome.detail.empty() ? "connection closed"
-                                               : outcome.detail);
+                          : "connection closed");
 }
 
 }  // namespace
