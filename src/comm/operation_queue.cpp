@@ -223,7 +223,7 @@ void OperationQueue::throw_if_failed() const {
 void OperationQueue::throw_earlier_failure() const {
   const std::lock_guard lock(failure_mutex_);
   if (!mismatch_reason_.empty()) throw MismatchError(mismatch_reason_);
-  throw PeerError("This communicator failed earlier and cannot be used any more: " + failure_, failed_ranks_);
+  throw PeerError("This communicator has failed and cannot be used any more: " + failure_, failed_ranks_);
 }
 
 void OperationQueue::fail(const Operation& operation, const TransferError& error) {
@@ -286,7 +286,7 @@ void OperationQueue::abort_with_report(std::uint64_t number, std::chrono::millis
 void OperationQueue::close_p2p() noexcept {
   if (!services_.p2p) return;
   services_.p2p->close(std::make_exception_ptr(PeerError(
-                           "This communicator failed earlier and cannot be used any more: " + failure_, failed_ranks_)),
+                           "This communicator has failed and cannot be used any more: " + failure_, failed_ranks_)),
                        /*cancel_sends=*/true);
 }
 

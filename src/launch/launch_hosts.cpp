@@ -6,8 +6,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <deque>
 #include <filesystem>
+#include <map>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -96,6 +98,7 @@ class HostJob {
   std::optional<int> run_once() {
     processes_.clear();
     inputs_.clear();
+    named_by_.clear();
     job_.master_port = master_port_;
     job_.coordinator_port.reset();
     start(0);
@@ -125,7 +128,8 @@ class HostJob {
     command_.arguments = ssh_arguments_;
     command_.arguments.insert(command_.arguments.end(), {host, "/bin/sh"});
     command_.stdin_fd = read_end.get();
-    RankOutput output("[" + host + "] ", [this](const std::string& line) {
+    RankOutput output("[" + host + "] ", [this, node](const std::string& line) {
+      note_named_host(node, line);
       const auto ports = announced_ports(line);
       if (ports && !job_.master_port) {
         job_.master_port = ports->master;
@@ -135,6 +139,16 @@ class HostJob {
     });
     processes_.emplace_back(static_cast<int>(node), command_, std::move(output), out_, err_);
     inputs_.push_back(std::move(write_end));
+  }
+
+  /// The launcher of a host says that the error of its rank names a rank of another host.
+  void note_named_host(std::size_t node, const std::string& line) {
+    const auto found = line.starts_with("tutti: ") ? line.find(names_elsewhere) : std::string::npos;
+    if (found == std::string::npos) return;
+    const auto digits = line.find_first_of("0123456789", found);
+    const auto rank = digits == std::string::npos ? -1 : std::atoi(line.c_str() + digits);
+    const auto of = static_cast<std::size_t>(rank / job_.ranks_per_node);
+    if (rank >= 0 && of < hosts_.size()) named_by_[node] = {.rank = rank, .node = of};
   }
 
   /// Waits until the first host has announced its port or has exited, or a signal has arrived. The supervisor handles
@@ -161,7 +175,13 @@ class HostJob {
     }
     if (failure.first == nullptr) return "";
     const auto& status = *failure.first->exit_status();
-    std::string text = "tutti: host " + hosts_[static_cast<std::size_t>(failure.first->rank())].host;
+    const auto node = static_cast<std::size_t>(failure.first->rank());
+    const auto named = named_by_.find(node);
+    std::string text = "tutti: host " + hosts_[node].host;
+    if (named != named_by_.end()) {
+      return text + " failed: " + status.describe() + "; its ranks name rank " + std::to_string(named->second.rank) +
+             ", which is on host " + hosts_[named->second.node].host + '\n';
+    }
     text += " failed first: " + status.describe();
     if (status.code == ssh_failed) text += " (ssh could not reach it, or was cut off)";
     return text + '\n';
@@ -183,6 +203,11 @@ class HostJob {
   std::filesystem::path tutti_;  ///< the executable that hosts run
   std::vector<std::string> ssh_arguments_;
   std::vector<FileDescriptor> inputs_;
+  struct NamedRank {
+    int rank;
+    std::size_t node;
+  };
+  std::map<std::size_t, NamedRank> named_by_;  ///< the rank of another host that the report of a node names
   std::deque<RankProcess> processes_;
 };
 

@@ -98,7 +98,7 @@ std::string describe_cause(const JobFailure& failure) {
   const auto& elsewhere = failure.named_elsewhere;
   const std::string status = describe_status(*failure.first);
   if (elsewhere.empty()) return status;
-  return status + "; its error names " + describe_ranks(elsewhere) +
+  return status + std::string(names_elsewhere) + describe_ranks(elsewhere) +
          (elsewhere.size() == 1 ? ", which is" : ", which are") + " on another node";
 }
 

@@ -3,6 +3,7 @@
 #include <deque>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launch/first_failure.h"
@@ -25,6 +26,9 @@ struct JobFailure {
 /// `with_failed_calls`: the ranks whose flight records hold a failed call.
 JobFailure find_failure(const Supervisor::Result& result, int ranks_per_process,
                         const std::set<int>& with_failed_calls);
+
+/// Precedes, in the report of a node, the ranks of other nodes that its failed rank's error names.
+inline constexpr std::string_view names_elsewhere = "; its error names ";
 
 /// True if a restart may help: a process failed, its program can be run, and no signal has asked the launcher to stop.
 bool may_restart(const Supervisor::Result& result, const JobFailure& failure, SignalEvents& signals);

@@ -9,7 +9,6 @@
 #include <limits>
 #include <utility>
 
-#include "checkpoint/agreement.h"
 #include "tracking/printed.h"
 #include "train/accelerator_state.h"
 #include "train/callbacks/metric.h"
@@ -139,10 +138,7 @@ void TrainerContext::take_project() {
         ", and a resumed run could not tell their checkpoints and metrics apart: create an Accelerator with "
         "another project_dir for each Trainer");
   }
-  checkpoint::on_all_ranks(state.prepare_communicator, "project folder", [&] {
-    if (accelerator_.is_main_process()) project_lock_ = std::make_unique<ProjectLock>(folder);
-    return std::string();
-  });
+  project_lock_ = ProjectLock::of_job(folder, state.prepare_communicator);
 }
 
 bool TrainerContext::has_norm_by_rank() const {

@@ -269,6 +269,18 @@ TEST_F(LaunchHosts, NamesTheHostThatFailedAndEndsTheOthers) {
   EXPECT_TRUE(contains(done.err, "\ntutti: host beta failed first: exit code 7\n")) << done.err;
 }
 
+// Rank 2, on beta, is stopped: it does not end by itself.
+TEST_F(LaunchHosts, NamesTheHostOfTheRankThatTheOthersName) {
+  const auto done = TuttiProcess(launch_script("if [ $RANK = 0 ]; then echo 'barrier (operation 3): rank 2 missed "
+                                               "heartbeats for 15 s'; exit 7; fi; exec sleep 1000",
+                                               {"--grace", "0.05"}))
+                        .wait();
+  EXPECT_EQ(done.exit_code, 7);
+  EXPECT_TRUE(
+      contains(done.err, "\ntutti: host alpha failed: exit code 7; its ranks name rank 2, which is on host beta"))
+      << done.err;
+}
+
 TEST_F(LaunchHosts, NamesAHostThatCannotBeReached) {
   write_ssh("if [ $host = beta ]; then echo no route to $host >&2; exit 255; fi; exec \"$@\"");
   const auto done = TuttiProcess(launch_script("exec sleep 1000", {"--grace", "0.05"})).wait();

@@ -32,6 +32,10 @@ TEST(MatchSaved, PrefersEqualIdentitiesAndKeepsTheOrderOfTheRest) {
   EXPECT_EQ(match_saved({"a", "b"}, {"b"}), (Matches{std::nullopt, 0}));
   EXPECT_EQ(match_saved({"a"}, {"b", "a", "c"}), (Matches{1}));
   EXPECT_EQ(match_saved({}, {"a"}), Matches{});
+  // Loaders of a run that goes on with another batch size.
+  EXPECT_EQ(match_saved({"6 samples in batches of 4", "24 samples in batches of 4, shuffled"},
+                        {"24 samples in batches of 2, shuffled", "6 samples in batches of 2"}),
+            (Matches{1, 0}));
 }
 
 struct DiscriminatorImpl : MlpImpl {

@@ -108,6 +108,25 @@ TEST(TrainerRuns, TwoRunsAtATimeInOneProjectAreRefused) {
   const ProjectLock after(scratch.path());
 }
 
+const RankCase on_different_disks("on_different_disks", [](const Communicator& communicator) {
+  const TemporaryFolder own;
+  TrainerRun run({.project = {.project_dir = own.path()}, .communicator = communicator}, {.max_steps = 1});
+  if (communicator.size() == 1) {
+    EXPECT_EQ(run.trainer.fit(), StopReason::finished);
+    return;
+  }
+  try {
+    run.trainer.fit();
+    ADD_FAILURE() << "the first save would fail";
+  } catch (const CheckpointError& error) {
+    EXPECT_NE(std::string(error.what()).find("all ranks must share one file system"), std::string::npos)
+        << error.what();
+  }
+});
+TEST(TrainerRuns, ProjectsOnDifferentDisksAreRefusedBeforeTheFirstStep) {
+  on_different_disks.on_threads({1, 2});
+}
+
 TEST(TrainerRuns, ASecondTrainerInOneProjectIsRefused) {
   const TemporaryFolder scratch;
   Accelerator accelerator({.project = {.project_dir = scratch.path()}, .communicator = Communicator()});

@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
 #include <memory>
 #include <optional>
+#include <thread>
 
 #include "core/launchers.h"
 #include "core/socket.h"
@@ -43,6 +45,17 @@ std::optional<std::string> address_on_route(const addrinfo& target) {
   return numeric_host(reinterpret_cast<sockaddr*>(&local), length);
 }
 
+// The record of a pod's own name may come later than the pod, and later than those of other pods.
+Targets resolve_within(std::chrono::seconds timeout, const std::string& host, int& failure) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  for (;;) {
+    Targets targets = resolve(host, 0, failure);
+    const bool may_come = failure == EAI_AGAIN || failure == EAI_NONAME;
+    if (targets || !may_come || std::chrono::steady_clock::now() >= deadline) return targets;
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  }
+}
+
 bool is_numeric(const std::string& host) {
   int failure = 0;
   return resolve(host, AI_NUMERICHOST, failure) != nullptr;
@@ -63,7 +76,7 @@ std::optional<std::string> address_for_other_machines() {
 
 std::string local_address_towards(const std::string& host) {
   int failure = 0;
-  const Targets targets = resolve(host, 0, failure);
+  const Targets targets = resolve_within(std::chrono::seconds(30), host, failure);
   if (!targets) throw UsageError("MASTER_ADDR '" + host + "' cannot be resolved: " + ::gai_strerror(failure) + ".");
   for (const addrinfo* target = targets.get(); target != nullptr; target = target->ai_next) {
     const auto address = address_on_route(*target);

@@ -4,8 +4,8 @@
 namespace tutti::comm {
 
 /// This machine's source address for packets to `host` (no packet is sent). Where `host` is a name of this machine that
-/// means loopback here, that of the default route or of the first network interface. Throws UsageError where there is
-/// none.
+/// means loopback here, that of the default route or of the first network interface. Waits up to 30 s for a name that
+/// cannot be resolved yet. Throws UsageError where there is no address.
 std::string local_address_towards(const std::string& host);
 
 /// Whether `host` resolves to addresses of other machines only.
