@@ -3,8 +3,10 @@
 #include <cstdint>
 
 namespace torch::data::datasets {
+/// What dataset.map(transform) returns.
 template <typename SourceDataset, typename AppliedTransform>
 class MapDataset;
+/// What make_shared_dataset() returns.
 template <typename UnderlyingDataset>
 class SharedBatchDataset;
 }  // namespace torch::data::datasets
