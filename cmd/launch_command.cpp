@@ -79,15 +79,17 @@ std::string content_of(const std::string& file) {
 /// `srun -N 2 tutti launch -n 4`: without --nnodes two jobs write into the same folders.
 void warn_of_jobs_beside(const LaunchOptions& options) {
   if (options.num_nodes > 1) return;
-  for (const auto& launcher : detected_launchers(&process_variable)) {
-    if (!launcher.is_selected || launcher.name == "torchrun") continue;
-    const int launchers = read_environment().world_size;
-    if (launchers == 1) continue;
-    Logger(0).warning(
-        launcher.name + " has started " + std::to_string(launchers) +
-        " launchers, and --nnodes is 1: each runs a job of its own. For one job, start one launcher on each "
-        "node, with --nnodes, --node-rank and --master-addr, or the program itself without `tutti launch`");
+  Environment environment;
+  try {
+    environment = read_environment();
+  } catch (const UsageError&) {
+    return;  // variables that would not do for a rank do no harm to a launcher
   }
+  if (environment.world_size == 1 || environment.launcher == "torchrun") return;
+  Logger(0).warning(
+      environment.launcher + " has started " + std::to_string(environment.world_size) +
+      " launchers, and --nnodes is 1: each runs a job of its own. For one job, start one launcher on each "
+      "node, with --nnodes, --node-rank and --master-addr, or the program itself without `tutti launch`");
 }
 
 }  // namespace

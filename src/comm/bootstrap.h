@@ -44,7 +44,7 @@ inline BindAddress loopback() {
 /// What a rank publishes when the ranks meet: its node, and what all ranks must agree on.
 struct RankInfo {
   std::string node{};  ///< equal for the ranks of one node
-  std::string host{};  ///< the name of the machine; set by to_text()
+  std::string host{};  ///< the name of the machine; to_text() writes that of this one
   int local_size = 0;  ///< the number of ranks of the node, as the launcher says; 0 if it does not
   std::string backend{};
   bool encrypts = false;

@@ -171,6 +171,10 @@ TEST(TuttiCommand, WarnsWhereSrunStartsAJobOnEachNode) {
   EXPECT_EQ(finished.exit_code, 0) << finished.err;
   EXPECT_NE(finished.err.find(warning), std::string::npos) << finished.err;
   EXPECT_EQ(run_tutti({"launch", "--", "true"}).err.find(warning), std::string::npos);
+  // mpirun on two nodes, without the MASTER_ADDR that ranks would need.
+  const std::vector<std::string> of_mpirun{"OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2",
+                                           "OMPI_COMM_WORLD_LOCAL_RANK=0", "OMPI_COMM_WORLD_LOCAL_SIZE=1"};
+  EXPECT_EQ(TuttiProcess({"launch", "--", "true"}, {.variables = of_mpirun}).wait().exit_code, 0);
 }
 
 TEST(TuttiCommand, RefusesAPortInUse) {

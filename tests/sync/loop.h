@@ -121,6 +121,17 @@ inline std::optional<AccumulateScope> Stage::micro_batch(std::initializer_list<T
   return std::optional<AccumulateScope>(std::in_place, members);
 }
 
+/// The base of loops with one model.
+struct OneModel {
+  explicit OneModel(const Stage& where) : stage(where) {}
+  std::vector<at::Tensor> parameters() const { return net->parameters(); }
+  at::Tensor loss(int seed) { return (net(stage.rows(4, 3, seed)) - stage.rows(4, 2, seed + 500)).pow(2).mean(); }
+
+  const Stage& stage;
+  TwoLayers net{3, 5, 2, 1};
+  Trained model{stage, net.ptr()};
+};
+
 /// `Loop` is constructed from a Stage. Compares parameters() with those of one process after each call of iterate(i).
 template <typename Loop>
 void expect_one_process_results(int iterations = 5,

@@ -8,16 +8,6 @@
 namespace tutti::test::second_order_loops_test {
 namespace {
 
-struct OneModel {
-  explicit OneModel(const Stage& where) : stage(where) {}
-  std::vector<at::Tensor> parameters() const { return net->parameters(); }
-  at::Tensor loss(int seed) { return (net(stage.rows(4, 3, seed)) - stage.rows(4, 2, seed + 500)).pow(2).mean(); }
-
-  const Stage& stage;
-  TwoLayers net{3, 5, 2, 1};
-  Trained model{stage, net.ptr()};
-};
-
 // Finn et al., "Model-Agnostic Meta-Learning", 2017: the loss after two inner steps, differentiated through them. A
 // micro-batch has a task for each rank. A step has two micro-batches.
 struct Maml : OneModel {

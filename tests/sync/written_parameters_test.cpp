@@ -5,16 +5,6 @@
 namespace tutti::test::written_parameters_test {
 namespace {
 
-struct OneModel {
-  explicit OneModel(const Stage& where) : stage(where) {}
-  std::vector<at::Tensor> parameters() const { return net->parameters(); }
-  at::Tensor loss(int seed) { return (net(stage.rows(4, 3, seed)) - stage.rows(4, 2, seed + 500)).pow(2).mean(); }
-
-  const Stage& stage;
-  TwoLayers net{3, 5, 2, 1};
-  Trained model{stage, net.ptr()};
-};
-
 // Every third window is shorter than the automatic policy has learned: the step synchronizes it, after the decay.
 struct DecayByHand : OneModel {
   using OneModel::OneModel;
