@@ -19,7 +19,7 @@ EpochReading::EpochReading(std::shared_ptr<EpochCursor> cursor, EpochTail tail, 
   cursor_->batches_per_epoch();  // throws if drop_last leaves no batch
   const ShardOptions shard_options = cursor_->sharding_of(epoch_);
   const auto read = cursor_->read_before();
-  items_ = shard_indices(shard_options, epoch_, read);
+  items_ = Shard(shard_options, epoch_, read);
   unique_items_ = unique_shard_size(shard_options, read);
   size_ = shard_batches(shard_options, read);
   if (tail_ != EpochTail::shorten || shard_options.drop_last) return;
@@ -36,12 +36,12 @@ EpochReading::~EpochReading() {
 EpochBatch EpochReading::batch(std::int64_t number) const {
   const auto begin = number * batch_size_;
   EpochBatch batch{.filler = tail_ == EpochTail::join && begin >= unique_items_};
-  const auto count = static_cast<std::int64_t>(items_.size());
-  const auto end = std::min(begin + batch_size_, tail_ == EpochTail::repeat || batch.filler ? count : unique_items_);
+  const bool repeats = tail_ == EpochTail::repeat || batch.filler;
+  const auto end = std::min(begin + batch_size_, repeats ? items_.size() : unique_items_);
   const auto own_end = std::clamp(unique_items_, begin, end);
   const auto append = [&](std::int64_t from, std::int64_t to) {
     for (auto i = from; i < to; ++i) {
-      const auto item = items_[static_cast<std::size_t>(i)];
+      const auto item = items_[i];
       if (sampled_) {
         sampled_->append(item, batch.samples);
       } else {

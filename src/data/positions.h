@@ -18,26 +18,15 @@ class Positions {
   explicit Positions(std::int64_t count);
 
   std::int64_t size() const { return size_; }
+  /// The position at a place, which is less than size().
+  std::int64_t operator[](std::int64_t place) const;
   /// Keeps the positions at these places, which are ascending and disjoint, and may extend past the end.
   void keep(const std::vector<Interval>& places);
-  const std::vector<Interval>& intervals() const { return intervals_; }
 
  private:
   std::vector<Interval> intervals_;
+  std::vector<std::int64_t> first_places_;  // of the intervals
   std::int64_t size_;
-};
-
-/// Finds the position at a place. Fastest for ascending places.
-class PositionLookup {
- public:
-  explicit PositionLookup(const Positions& positions) : intervals_(positions.intervals()) {}
-  /// `place` is less than the list's size.
-  std::int64_t operator()(std::int64_t place);
-
- private:
-  const std::vector<Interval>& intervals_;
-  std::size_t at_ = 0;
-  std::int64_t first_place_ = 0;  // the first place in interval `at_`
 };
 
 }  // namespace tutti

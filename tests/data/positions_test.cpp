@@ -9,8 +9,7 @@ namespace {
 
 std::vector<std::int64_t> listed(const Positions& positions) {
   std::vector<std::int64_t> list;
-  PositionLookup find(positions);
-  for (std::int64_t place = 0; place < positions.size(); ++place) list.push_back(find(place));
+  for (std::int64_t place = 0; place < positions.size(); ++place) list.push_back(positions[place]);
   return list;
 }
 
@@ -22,15 +21,6 @@ TEST(Positions, KeepThePositionsAtThePlaces) {
   EXPECT_EQ(listed(positions), (std::vector<std::int64_t>{2, 5, 6, 8}));
   positions.keep({{4, 9}, {9, 2}});
   EXPECT_EQ(positions.size(), 0);
-}
-
-TEST(Positions, AreFoundInAnyOrder) {
-  Positions positions(10);
-  positions.keep({{1, 3}, {5, 9}});
-  PositionLookup find(positions);
-  EXPECT_EQ(find(4), 7);
-  EXPECT_EQ(find(0), 1);
-  EXPECT_EQ(find(2), 5);
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 // Loaders over streams that continue at saved positions. Ranks are loaders in one process that do not communicate.
 #include <gtest/gtest.h>
+#include <torch/data/datasets/map.h>
+#include <torch/data/datasets/shared.h>
+#include <torch/data/transforms/base.h>
 
 #include <algorithm>
 #include <memory>
@@ -32,6 +35,56 @@ TEST(StreamResume, ResumesAfterEveryBatch) {
           EXPECT_EQ(read(resumed), whole);
         }
       }
+    }
+  }
+}
+
+/// The numbers 0 .. 22, with the numbers read by get_batch() in `read`.
+class Seekable : public torch::data::datasets::StatefulDataset<Seekable, Block> {
+ public:
+  explicit Seekable(std::shared_ptr<std::vector<int>> read) : read_(std::move(read)) {}
+  void reset() override { next_ = 0; }
+  void skip(std::size_t samples) { next_ += static_cast<int>(samples); }
+  std::optional<Block> get_batch(std::size_t batch_size) override {
+    Block block;
+    for (; next_ < 23 && block.numbers.size() < batch_size; ++next_) block.numbers.push_back(next_);
+    read_->insert(read_->end(), block.numbers.begin(), block.numbers.end());
+    return block.numbers.empty() ? std::nullopt : std::optional(std::move(block));
+  }
+  std::optional<std::size_t> size() const override { return std::nullopt; }
+  void save(torch::serialize::OutputArchive&) const override {}
+  void load(torch::serialize::InputArchive&) override {}
+
+ private:
+  int next_ = 0;
+  std::shared_ptr<std::vector<int>> read_;
+};
+
+/// The numbers of a block.
+struct NumbersOf : torch::data::transforms::BatchTransform<Block, std::vector<int>> {
+  std::vector<int> apply_batch(Block block) override { return block.numbers; }
+};
+
+// Two ranks read 23 numbers. After 16 of them the resumed loaders read the first batch of each rank, for the end.
+TEST(StreamResume, CallsSkipOfAStreamAfterTheFirstBatches) {
+  for (const std::int64_t batch_size : {1, 2}) {
+    for (int rank = 0; rank < 2; ++rank) {
+      const auto numbers_read = std::make_shared<std::vector<int>>();
+      const LoaderGroup group{.rank = rank, .world_size = 2, .stack = std::make_shared<LoaderStack>()};
+      const auto resumed_reads = [&](auto loader, const Batches& expected) {
+        StreamCursor interrupted(StreamSharding::slices, 2, 2);
+        interrupted.skip(4);
+        loader.load_state_dict(interrupted.state_dict());
+        numbers_read->clear();
+        EXPECT_EQ(read(loader), expected);
+        EXPECT_EQ(*numbers_read, (std::vector<int>{0, 1, 2, 3, 16, 17, 18, 19, 20, 21, 22}));
+      };
+      auto whole_loader = loader_of(Counting(23), {.batch_size = batch_size}, rank, 2);
+      const Batches whole = read(whole_loader);
+      const Batches rest(whole.begin() + 8 / batch_size, whole.end());
+      resumed_reads(StreamLoader(Seekable(numbers_read).map(NumbersOf()), {.batch_size = batch_size}, group), rest);
+      auto shared = torch::data::datasets::make_shared_dataset<Seekable>(numbers_read);
+      resumed_reads(StreamLoader(shared.map(NumbersOf()), {.batch_size = batch_size}, group), rest);
     }
   }
 }

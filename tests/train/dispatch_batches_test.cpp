@@ -138,6 +138,24 @@ TEST(DispatchedStream, ALoopMayBeLeftEarly) {
   left_early.everywhere();
 }
 
+/// Numbers that can be skipped.
+struct SeekableNumbers : Numbers {
+  void skip(std::size_t samples) { next += static_cast<std::int64_t>(samples); }
+};
+const RankCase resumed("dispatched_resumed", [](const Communicator& communicator) {
+  Accelerator accelerator({.communicator = communicator});
+  SeekableNumbers numbers;
+  if (communicator.rank() == 0) numbers = SeekableNumbers{{.count = 4 * communicator.size()}};
+  auto loader = accelerator.data_loader(DispatchedStream(numbers, communicator));
+  loader.skip_first_batches(3);
+  std::vector<double> read;
+  for (const auto& batch : loader) read.push_back(-batch.front().target.item<double>());
+  EXPECT_EQ(read, std::vector<double>{3.0 * communicator.size() + communicator.rank()});
+});
+TEST(DispatchedStream, CallsSkipOfRank0sStream) {
+  resumed.on_threads({1, 2, 3});
+}
+
 TEST(DispatchedStream, RefusesAWorker) {
   Accelerator accelerator({.communicator = Communicator()});
   EXPECT_THROW(accelerator.data_loader(DispatchedStream(Numbers{.count = 4}, Communicator()), {.num_workers = 1}),

@@ -14,7 +14,7 @@
 #include "tutti/core/error.h"
 #include "tutti/data/data_loader_options.h"
 #include "tutti/data/to_device.h"
-#include "tutti/detail/data/dataset_epoch.h"
+#include "tutti/detail/data/dataset_members.h"
 #include "tutti/detail/data/epoch_cursor.h"
 #include "tutti/detail/data/loader_group.h"
 #include "tutti/detail/data/loader_iterator.h"

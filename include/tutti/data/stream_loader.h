@@ -25,10 +25,10 @@ namespace tutti {
 
 /// Each begin() iterates over one epoch, or over the rest of it after load_state_dict(). Iterators are single-pass and
 /// must not outlive the loader. Only one may exist at a time. Every rank must call begin() and ++ and must leave the
-/// loop at the same batch: MismatchError otherwise. An exception of get_batch(), set_epoch() or reset() is rethrown
-/// from the loop in place of its batch, and as PeerError from the loops of the other ranks. A worker calls all three.
-/// Repeated and filler samples are the tensors of the stream's first batches: a loop that changes batches in place must
-/// copy them first. Not thread safe.
+/// loop at the same batch: MismatchError otherwise. An exception of get_batch(), set_epoch(), reset() or skip() is
+/// rethrown from the loop in place of its batch, and as PeerError from the loops of the other ranks. A worker calls
+/// all. Repeated and filler samples are the tensors of the stream's first batches: a loop that changes batches in place
+/// must copy them first. Not thread safe.
 template <StreamDataset Dataset>
 class StreamLoader {
  public:
@@ -54,7 +54,7 @@ class StreamLoader {
   std::int64_t epoch() const { return cursor_->next_epoch(); }
   /// The next loop reads epoch `epoch`. Every rank must call it with the same number.
   void set_epoch(std::int64_t epoch) { cursor_->set_epoch(epoch); }
-  /// The next loop skips its first `batches` batches: it reads their samples and drops them. Throws UsageError directly
+  /// The next loop skips its first `batches` batches, as StreamDataset says. Throws UsageError directly
   /// after a load_state() that has set a position inside the epoch: the next loop continues there already.
   void skip_first_batches(std::int64_t batches) { cursor_->skip(batches); }
 
@@ -62,7 +62,7 @@ class StreamLoader {
   const std::shared_ptr<StreamCursor>& cursor() const { return cursor_; }
   /// The position in the stream, for load_state_dict(). Accelerator::save_state() includes it.
   StateDict state_dict() const { return cursor_->state_dict(); }
-  /// The next loop reads the stream from its start and skips the batches that ranks had received. With
+  /// The next loop starts the stream again and skips the batches that ranks had received. With
   /// StreamSharding::slices the number of ranks may differ. Throws CheckpointError for the state of another loader.
   void load_state_dict(const StateDict& state) { cursor_->load_state_dict(state); }
 

@@ -12,6 +12,7 @@
 #include "tutti/core/error.h"
 #include "tutti/data/stream_loader.h"
 #include "tutti/detail/comm/internal_call.h"
+#include "tutti/detail/data/dataset_members.h"
 #include "tutti/detail/train/objects.h"
 
 namespace tutti {
@@ -30,8 +31,8 @@ class DispatchedStream {
   DispatchedStream(Stream stream, const Communicator& communicator)
       : stream_(std::move(stream)), communicator_(communicator.duplicate("dispatched")) {}
 
-  /// Every rank must call it. An exception of rank 0's stream, also of its set_epoch() or reset(), is rethrown on rank
-  /// 0; the other ranks throw DataError.
+  /// Every rank must call it. An exception of rank 0's stream, also of its set_epoch(), reset() or skip(), is rethrown
+  /// on rank 0; the other ranks throw DataError.
   std::optional<Batch> get_batch(std::size_t batch_size) {
     // An error message, or a batch.
     using Answer = std::pair<std::string, std::optional<Batch>>;
@@ -39,7 +40,7 @@ class DispatchedStream {
     std::exception_ptr thrown;
     if (communicator_.rank() == 0) {
       try {
-        begin_epoch();
+        move_stream();
         bytes = pack(Answer({}, stream_.get_batch(batch_size)));
       } catch (const std::exception& error) {
         thrown = std::current_exception();
@@ -56,15 +57,20 @@ class DispatchedStream {
   void set_epoch(std::int64_t epoch) { new_epoch_ = epoch; }
   /// The next get_batch() first calls the stream's reset() on rank 0, if it has one.
   void reset() { must_reset_ = true; }
+  /// The next get_batch() first calls the stream's skip() on rank 0.
+  void skip(std::size_t samples) requires detail::can_skip<Stream> { skipped_ += samples; }
 
  private:
   // Within get_batch(), so that the other ranks learn of an exception.
-  void begin_epoch() {
+  void move_stream() {
     const auto epoch = std::exchange(new_epoch_, std::nullopt);
     const bool resets = std::exchange(must_reset_, false);
     if (epoch) detail::set_epoch_of(stream_, *epoch);
     if constexpr (requires { stream_.reset(); }) {
       if (resets) stream_.reset();
+    }
+    if constexpr (detail::can_skip<Stream>) {
+      if (const std::size_t samples = std::exchange(skipped_, 0)) detail::skip_samples(stream_, samples);
     }
   }
 
@@ -72,6 +78,7 @@ class DispatchedStream {
   Communicator communicator_;
   std::optional<std::int64_t> new_epoch_{};
   bool must_reset_ = false;
+  std::size_t skipped_ = 0;
 };
 
 }  // namespace tutti

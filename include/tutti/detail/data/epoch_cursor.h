@@ -101,8 +101,8 @@ class EpochReading {
   EpochTail tail_;
   std::int64_t batch_size_;
   std::shared_ptr<const SampledEpoch> sampled_;
-  std::vector<std::int64_t> items_;  // indices of samples, or of the sampler's samples or batches
-  std::int64_t unique_items_ = 0;    // number of items at the front that are not repeats
+  Shard items_;                    // indices of samples, or of the sampler's samples or batches
+  std::int64_t unique_items_ = 0;  // number of items at the front that are not repeats
   std::int64_t size_ = 0;
   bool uneven_ = false;
   std::int64_t received_ = 0;

@@ -1,7 +1,8 @@
 #pragma once
-// Which samples a rank reads, and in which order. Pure functions: equal inputs give equal indices on every rank,
-// without communication.
+// Which samples a rank reads, and in which order. No I/O: equal inputs give equal indices on every rank, without
+// communication.
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -51,14 +52,29 @@ std::int64_t shard_batches(const ShardOptions& options, std::span<const EpochSeg
 /// end. The number does not increase with the rank.
 std::int64_t unique_shard_size(const ShardOptions& options, std::span<const EpochSegment> read = {});
 
-/// The indices that this rank reads in `epoch`, in order. With shuffle the samples are first permuted with
-/// torch.randperm(dataset_size) under seed + epoch, as DistributedSampler does.
-///
-/// `read` lists the segments that have been read, in order, all under the sharding and drop_last of `options`. If the
-/// last segment was sharded as `options` shard, the result continues it exactly. Otherwise the samples that no rank has
-/// read, in the epoch's order, are sharded like a whole epoch. If they do not fill all ranks, the epoch's first samples
-/// are repeated. Throws as shard_size().
-std::vector<std::int64_t> shard_indices(const ShardOptions& options, std::int64_t epoch,
-                                        std::span<const EpochSegment> read = {});
+/// The indices that this rank reads in an epoch, in order. With shuffle the samples are first permuted with
+/// torch.randperm(dataset_size) under seed + epoch, as DistributedSampler does; the permutation takes 8 bytes a sample.
+/// Copies share it.
+class Shard {
+ public:
+  /// No samples.
+  Shard() = default;
+  /// `read` lists the segments that have been read, in order, all under the sharding and drop_last of `options`. If the
+  /// last segment was sharded as `options` shard, the result continues it exactly. Otherwise the samples that no rank
+  /// has read, in the epoch's order, are sharded like a whole epoch. If they do not fill all ranks, the epoch's first
+  /// samples are repeated. Throws as shard_size().
+  Shard(const ShardOptions& options, std::int64_t epoch, std::span<const EpochSegment> read = {});
+
+  /// shard_size().
+  std::int64_t size() const { return size_; }
+  /// The index in the dataset of sample number 0 .. size() - 1. Thread safe.
+  std::int64_t operator[](std::int64_t number) const;
+
+ private:
+  struct Order;
+
+  std::shared_ptr<const Order> order_;
+  std::int64_t size_ = 0;
+};
 
 }  // namespace tutti

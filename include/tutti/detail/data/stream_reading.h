@@ -16,7 +16,7 @@
 #include <variant>
 #include <vector>
 
-#include "tutti/detail/data/dataset_epoch.h"
+#include "tutti/detail/data/dataset_members.h"
 #include "tutti/detail/data/epoch_cursor.h"
 #include "tutti/detail/data/stream_cursor.h"
 
@@ -68,7 +68,10 @@ auto samples_of(const std::map<Key, Value>& batch) -> decltype(samples_of(batch.
 /// torch::data::datasets::StatefulDataset, ChunkDataset with the same batch size, or a user-defined class. It must
 /// return the same samples in each pass of one epoch, and with StreamSharding::slices on all ranks. A loop first calls
 /// set_epoch(epoch) and then reset(), if the dataset has them. Without reset() a second loop continues at the stream's
-/// position: after all samples that were read ahead, if the first loop was left early.
+/// position: after all samples that were read ahead, if the first loop was left early. A loop that resumes within an
+/// epoch reads the samples before its position and drops them. If the dataset has skip(samples), it calls that instead,
+/// after the first batches: the next get_batch() returns the samples that follow, or nullopt if fewer are left. A
+/// dataset with skip() must return batch_size samples from each get_batch() before its end.
 template <typename Dataset>
 concept StreamDataset = requires(Dataset& dataset, std::size_t batch_size) {
   typename detail::optional_value<decltype(dataset.get_batch(batch_size))>::type;
@@ -207,10 +210,28 @@ class StreamReading {
     for (const EpochSegment& segment : std::exchange(read_, {})) {
       const RoundSize size = round_size(segment.world_size, segment.batch_size);
       for (std::int64_t rounds = 0; rounds < segment.batches && !ended_;) {
+        if constexpr (detail::can_skip<Dataset>) {
+          if (first_.size() == width()) {  // the end of the stream may repeat its first batches
+            const auto in_round = static_cast<std::int64_t>(size.batches) * size.batch_size;
+            constexpr std::int64_t most = std::int64_t{1} << 62;  // more than any stream has
+            const std::int64_t left = segment.batches - rounds;
+            skip(static_cast<std::size_t>(left > most / in_round ? most : left * in_round));
+            break;
+          }
+        }
         const std::vector<Batch> global_batch = read_global_batch(size);
         if (!shard_options_.drop_last || complete(global_batch, size)) ++rounds;
       }
     }
+  }
+
+  void skip(std::size_t samples) {
+    if constexpr (detail::is_vector<Batch>::value) {
+      const std::size_t known = std::min(samples, surplus_.size());
+      surplus_.erase(surplus_.begin(), surplus_.begin() + static_cast<std::ptrdiff_t>(known));
+      samples -= known;
+    }
+    if (samples > 0) detail::skip_samples(dataset_, samples);
   }
 
   std::vector<Batch> read_global_batch(const RoundSize& size) {

@@ -1,6 +1,9 @@
 #pragma once
-// Tells a dataset which epoch is read, also through LibTorch's wrappers, which forward reset() only.
+// Optional members of datasets: set_epoch() and skip(). LibTorch's wrappers forward reset() only, so these functions
+// look inside them.
+#include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace torch::data::datasets {
 /// What dataset.map(transform) returns.
@@ -35,6 +38,30 @@ void set_epoch_of(torch::data::datasets::MapDataset<SourceDataset, AppliedTransf
 template <typename UnderlyingDataset>
 void set_epoch_of(torch::data::datasets::SharedBatchDataset<UnderlyingDataset>& shared, std::int64_t epoch) {
   set_epoch_of(*shared, epoch);
+}
+
+/// True if skip_samples() skips samples of a stream of this type.
+template <typename Stream>
+constexpr bool can_skip = requires(Stream& stream, std::size_t samples) {
+  stream.skip(samples);
+};
+template <typename SourceDataset, typename AppliedTransform>
+constexpr bool can_skip<torch::data::datasets::MapDataset<SourceDataset, AppliedTransform>> = can_skip<SourceDataset>;
+template <typename UnderlyingDataset>
+constexpr bool can_skip<torch::data::datasets::SharedBatchDataset<UnderlyingDataset>> = can_skip<UnderlyingDataset>;
+
+/// Calls skip(samples) of a stream, or of the stream inside stream.map(transform) and make_shared_dataset().
+template <typename Stream>
+void skip_samples(Stream& stream, std::size_t samples) {
+  if constexpr (requires { stream.skip(samples); }) {
+    stream.skip(samples);
+  } else if constexpr (requires { stream.transform(); }) {
+    // LibTorch returns a constant reference to this member, which is not constant itself.
+    using Source = std::remove_cvref_t<decltype(stream.dataset())>;
+    skip_samples(const_cast<Source&>(stream.dataset()), samples);
+  } else {
+    skip_samples(*stream, samples);
+  }
 }
 
 }  // namespace tutti::detail

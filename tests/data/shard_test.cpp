@@ -9,11 +9,18 @@
 
 #include "tutti/core/error.h"
 
-namespace tutti::sampler_test {
+namespace tutti::shard_test {
 namespace {
 
 using Indices = std::vector<std::int64_t>;
 using Table = std::vector<Indices>;  // by rank
+
+Indices shard_indices(const ShardOptions& options, std::int64_t epoch, const std::vector<EpochSegment>& read = {}) {
+  const Shard shard(options, epoch, read);
+  Indices indices;
+  for (std::int64_t number = 0; number < shard.size(); ++number) indices.push_back(shard[number]);
+  return indices;
+}
 
 Table table(ShardOptions options, std::int64_t epoch = 0) {
   Table ranks;
@@ -200,7 +207,7 @@ TEST(RemainingSamples, RefusesMoreBatchesThanTheEpochHas) {
   EXPECT_THROW(shard_size({.dataset_size = 10}, read), UsageError);
 }
 
-TEST(Sampler, RefusesInvalidOptions) {
+TEST(Shard, RefusesInvalidOptions) {
   EXPECT_THROW(shard_indices({.dataset_size = 0}, 0), UsageError);
   EXPECT_THROW(shard_indices({.dataset_size = 4, .rank = 2, .world_size = 2}, 0), UsageError);
   EXPECT_THROW(shard_indices({.dataset_size = 4, .rank = -1, .world_size = 2}, 0), UsageError);
@@ -210,5 +217,13 @@ TEST(Sampler, RefusesInvalidOptions) {
   EXPECT_THROW(shard_indices({.dataset_size = 4}, -1), UsageError);
 }
 
+// Nothing is stored for each sample: 2^60 of them are read.
+TEST(Shard, OfAnOrderedDatasetNeedsNoMemory) {
+  const std::int64_t samples = std::int64_t{1} << 60;
+  const Shard shard({.dataset_size = samples, .rank = 1, .world_size = 4}, 0);
+  EXPECT_EQ(shard.size(), samples / 4);
+  EXPECT_EQ(shard[shard.size() - 1], samples - 3);
+}
+
 }  // namespace
-}  // namespace tutti::sampler_test
+}  // namespace tutti::shard_test

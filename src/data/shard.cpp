@@ -29,27 +29,6 @@ void validate(const ShardOptions& options) {
   require_at_most("accumulation_steps", options.accumulation_steps, most_accumulation_steps);
 }
 
-/// The samples of an epoch in order. Positions wrap around after the last sample.
-class SampleOrder {
- public:
-  SampleOrder(const ShardOptions& options, std::int64_t epoch) : size_(options.dataset_size) {
-    if (!options.shuffle) return;
-    const auto seed = options.seed + static_cast<std::uint64_t>(epoch);
-    shuffled_ = at::randperm(size_, at::make_generator<at::CPUGeneratorImpl>(seed), at::TensorOptions(at::kLong));
-    samples_ = shuffled_.const_data_ptr<std::int64_t>();
-  }
-
-  std::int64_t operator[](std::int64_t position) const {
-    position %= size_;
-    return samples_ == nullptr ? position : samples_[position];
-  }
-
- private:
-  std::int64_t size_;
-  at::Tensor shuffled_;
-  const std::int64_t* samples_ = nullptr;
-};
-
 /// Number of samples that each rank reads of `count`.
 std::int64_t share_of(const ShardOptions& options, std::int64_t count) {
   const auto unit = options.sharding == Sharding::interleaved ? 1 : options.batch_size;
@@ -158,32 +137,43 @@ std::int64_t unique_shard_size(const ShardOptions& options, std::span<const Epoc
   return std::max<std::int64_t>(0, own_part(options, rest.positions.size()) - samples_read(options, rest));
 }
 
-std::vector<std::int64_t> shard_indices(const ShardOptions& options, std::int64_t epoch,
-                                        std::span<const EpochSegment> read) {
-  const Rest rest = rest_after(options, read);
+struct Shard::Order {
+  ShardOptions options;
+  Positions positions;    // of the epoch's order that have not been read
+  at::Tensor shuffled{};  // the epoch's order; undefined if it is that of the dataset
+  std::int64_t share;     // of each rank
+  std::int64_t read;      // the part of the share that has been read
+};
+
+Shard::Shard(const ShardOptions& options, std::int64_t epoch, std::span<const EpochSegment> read) {
+  Rest rest = rest_after(options, read);
   require_option(epoch >= 0, "epoch is " + std::to_string(epoch) + ": it must not be negative");
-  const SampleOrder order(options, epoch);
-  PositionLookup position_at(rest.positions);
-  const auto left = rest.positions.size();
-  const auto sample_at = [&](std::int64_t place) {
-    return order[place < left ? position_at(place) : place - left];  // after the end: the epoch's first samples
-  };
-  const auto share = share_of(options, left);
-  const auto first = samples_read(options, rest);
-  std::vector<std::int64_t> indices;
-  indices.reserve(static_cast<std::size_t>(share - first));
-  if (options.sharding == Sharding::interleaved) {
-    for (std::int64_t i = first; i < share; ++i) indices.push_back(sample_at(options.rank + i * options.world_size));
-    return indices;
+  const auto share = share_of(options, rest.positions.size());
+  const auto samples = samples_read(options, rest);
+  size_ = share - samples;
+  Order order{.options = options, .positions = std::move(rest.positions), .share = share, .read = samples};
+  if (options.shuffle) {
+    const auto seed = options.seed + static_cast<std::uint64_t>(epoch);
+    order.shuffled = at::randperm(options.dataset_size, at::make_generator<at::CPUGeneratorImpl>(seed),
+                                  at::TensorOptions(at::kLong));
   }
-  const auto block = block_of(options);
-  for (auto i = first; i < share; ++i) {
-    // All ranks have read `done` samples before this window.
-    const auto done = i / block * block;
+  order_ = std::make_shared<const Order>(std::move(order));
+}
+
+std::int64_t Shard::operator[](std::int64_t number) const {
+  const auto& [options, positions, shuffled, share, read] = *order_;
+  const auto i = read + number;
+  auto place = options.rank + i * options.world_size;
+  if (options.sharding != Sharding::interleaved) {
+    const auto block = block_of(options);
+    const auto done = i / block * block;  // each rank has read these before this window
     const auto here = std::min(block, share - done);
-    indices.push_back(sample_at(done * options.world_size + options.rank * here + i - done));
+    place = done * options.world_size + options.rank * here + i - done;
   }
-  return indices;
+  const auto left = positions.size();
+  // After the end: the epoch's first samples, as often as needed.
+  const auto position = place < left ? positions[place] : (place - left) % options.dataset_size;
+  return shuffled.defined() ? shuffled.const_data_ptr<std::int64_t>()[position] : position;
 }
 
 }  // namespace tutti
