@@ -117,6 +117,7 @@ class HostJob {
     const bool restarts = *job_.restart_count < job_.max_restarts && may_restart(result, failure, signals_);
     err_.append(describe(result, failure) + (restarts ? describe_restart() : ""));
     if (restarts) return std::nullopt;
+    if (result.interrupted_by && failure.exit_code == 128 + SIGTERM) return 128 + *result.interrupted_by;  // see `end`
     if (failure.first != nullptr) return failure.exit_code;
     return processes_.size() == hosts_.size() ? 0 : 128 + result.interrupted_by.value_or(SIGTERM);
   }

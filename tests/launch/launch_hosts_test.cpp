@@ -18,37 +18,6 @@ namespace tutti::test::launch_hosts_test {
 namespace {
 
 using Words = std::vector<std::string>;
-using Hosts = std::vector<HostSlots>;
-
-TEST(Hostfile, ReadsEveryForm) {
-  EXPECT_EQ(read_hostfile("f", "a slots=2\nb slots=2\n", 1), (Hosts{{"a", 2}, {"b", 2}}));
-  EXPECT_EQ(read_hostfile("f", "# two hosts\n\n  a:3   # first\nme@b.example:3", 1),
-            (Hosts{{"a", 3}, {"me@b.example", 3}}));
-  EXPECT_EQ(read_hostfile("f", "a\nb slots=4\n", 4), (Hosts{{"a", 4}, {"b", 4}}));
-  EXPECT_EQ(read_hostfile("f", "fd00::2\nfd00::3 slots=4\n", 4), (Hosts{{"fd00::2", 4}, {"fd00::3", 4}}));
-}
-
-TEST(Hostfile, NamesTheInvalidLine) {
-  const std::vector<std::pair<std::string, std::string>> cases{{"", "f names no host"},
-                                                               {"# a\n", "f names no host"},
-                                                               {"a slots=0", "f:1: 'a slots=0'"},
-                                                               {"a\na slots=x", "f:2: 'a slots=x'"},
-                                                               {"a slots=2 3", "f:1: "},
-                                                               {"a max=2", "f:1: "},
-                                                               {"a:", "f:1: "},
-                                                               {":2", "f:1: "},
-                                                               {"a slots=999999999999", "f:1: "},
-                                                               {"-oProxyCommand=x slots=1", "f:1: "},
-                                                               {"a slots=1\nb slots=2", "b has 2 and a has 1 slots"}};
-  for (const auto& [text, part] : cases) {
-    try {
-      read_hostfile("f", text, 1);
-      ADD_FAILURE() << text;
-    } catch (const UsageError& error) {
-      EXPECT_TRUE(contains(error.what(), part)) << part << " is not in: " << error.what();
-    }
-  }
-}
 
 TEST(RemoteScript, QuotesForTheShell) {
   EXPECT_EQ(shell_quoted(""), "''");
@@ -328,17 +297,19 @@ TEST_F(LaunchHosts, RestartsNoProgramThatCannotBeRun) {
 }
 
 TEST_F(LaunchHosts, EndsAllHostsWhenInterrupted) {
-  TuttiProcess process(launch_script("echo pid-$RANK=$$; exec sleep 1000", {"--max-restarts", "2"}));
-  std::vector<pid_t> ranks;
-  for (const int rank : {0, 1, 2, 3}) {
-    ranks.push_back(std::stoi(process.wait_for_line("pid-" + std::to_string(rank) + "=")));
+  for (const auto& [signal, name] : {std::pair{SIGTERM, "SIGTERM"}, std::pair{SIGINT, "SIGINT"}}) {
+    TuttiProcess process(launch_script("echo pid-$RANK=$$; exec sleep 1000", {"--max-restarts", "2"}));
+    std::vector<pid_t> ranks;
+    for (const int rank : {0, 1, 2, 3}) {
+      ranks.push_back(std::stoi(process.wait_for_line("pid-" + std::to_string(rank) + "=")));
+    }
+    process.send(signal);
+    const auto done = process.wait();
+    EXPECT_EQ(done.exit_code, 128 + signal);
+    EXPECT_TRUE(contains(done.err, std::string("tutti: stopped by ") + name)) << done.err;
+    EXPECT_FALSE(contains(done.err, "start again")) << done.err;
+    for (const pid_t rank : ranks) EXPECT_TRUE(exits_soon(rank));
   }
-  process.send(SIGTERM);
-  const auto done = process.wait();
-  EXPECT_EQ(done.exit_code, 128 + SIGTERM);
-  EXPECT_TRUE(contains(done.err, "tutti: stopped by SIGTERM")) << done.err;
-  EXPECT_FALSE(contains(done.err, "start again")) << done.err;
-  for (const pid_t rank : ranks) EXPECT_TRUE(exits_soon(rank));
 }
 
 // As ssh: signals end it at once and do not reach the command, whose standard input ends then. It ends with the
