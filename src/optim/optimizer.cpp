@@ -149,6 +149,7 @@ at::Tensor Optimizer::step(const std::function<at::Tensor()>& closure, const Cal
   state_->has_stepped = true;
   record_rates();
   const at::Tensor loss = optimizer_->step([&] {
+    at::autocast::clear_cache();  // the search has changed the parameters
     const at::AutoGradMode with_grad(true);
     const at::Tensor mine = closure();
     reducer()->prepare_step();
@@ -158,6 +159,7 @@ at::Tensor Optimizer::step(const std::function<at::Tensor()>& closure, const Cal
     reducer()->on_optimizer_step();
     return at::scalar_tensor(mean, mine.options().requires_grad(false));
   });
+  at::autocast::clear_cache();  // after the last evaluation, too
   state_->skipped = false;
   state_->not_fused_reason = "step() was called with a closure";
   if (state_->after_step) state_->after_step();

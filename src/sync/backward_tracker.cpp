@@ -315,12 +315,11 @@ void BackwardTracker::flush() {
 void BackwardTracker::finalize() {
   if (!is_open()) return;
   const CallSiteScope here(in_backward);
-  const bool synchronized = state_ != PassState::local;
-  state_ = next_state(state_, PassEvent::end);
+  const PassState ended = std::exchange(state_, next_state(state_, PassEvent::end));
   for (std::size_t i = 0; i < fires_.size(); ++i) {
     if (fires_[i] > 0) expected_fires_[i] = fires_[i];
   }
-  events_.finalize_backward(synchronized);
+  events_.finalize_backward(ended);
   order_.clear();
 }
 

@@ -43,8 +43,8 @@ class BackwardEvents {
   virtual void on_buckets_ready(std::size_t count) = 0;
   /// A pass that synchronizes has no further gradients.
   virtual void on_all_gradients_ready() = 0;
-  /// The pass has ended. Every reducer of the pass has had on_all_gradients_ready().
-  virtual void finalize_backward(bool synchronized) = 0;
+  /// The pass has ended, after `state`. Every reducer of the pass has had on_all_gradients_ready().
+  virtual void finalize_backward(PassState state) = 0;
   /// An exception has ended the pass.
   virtual void on_pass_failed(bool synchronized) noexcept = 0;
   /// Whether an accumulate() scope is open, and whether steps are local. Parts join the passes over each other only

@@ -252,6 +252,7 @@ void GradientStore::accumulate_micro_batch() {
     if (used[i]) {
       move_into_slot(i);
     } else {
+      buffer_.detach_views(i);  // the program may hold the gradient of an earlier scope
       buffer_.slot(i).zero_();
     }
   }

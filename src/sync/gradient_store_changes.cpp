@@ -28,8 +28,9 @@ std::optional<std::string> GradientStore::changed(bool window_is_pending) const 
 bool GradientStore::all_zero() const {
   std::vector<std::vector<at::Tensor>> on_devices(waiting_.size());
   for (int i = 0; i < static_cast<int>(parameters_.trained.size()); ++i) {
-    const at::Tensor& gradient = grad(i);
-    if (!gradient.defined()) continue;
+    if (!grad(i).defined()) continue;
+    const bool is_sparse = grad(i).layout() == at::kSparse;
+    const at::Tensor gradient = is_sparse ? grad(i).detach().coalesce().values() : grad(i);
     if (gradient.layout() != at::kStrided) return false;
     if (i < slots() && is_on_device(i)) {
       on_devices[static_cast<std::size_t>(buffer_.sizes()[i].group)].push_back(gradient.detach());

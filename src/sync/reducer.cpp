@@ -44,6 +44,10 @@ void Reducer::leave_no_sync() {
 }
 void Reducer::trigger_sync_in_backward() {
   const std::lock_guard lock(impl_->mutex_);
+  if (impl_->options_.reproducible) {
+    throw UsageError(impl_->parameters_.model_prefix() +
+                     "trigger_sync_in_backward(): a reproducible sum is computed at the window's end");
+  }
   impl_->decision_.trigger();
 }
 void Reducer::add_scope_weight() {
@@ -57,6 +61,14 @@ void Reducer::on_backward_error() noexcept {
 void Reducer::set_local(bool local) {
   const std::lock_guard lock(impl_->mutex_);
   if (local != impl_->local_) impl_->set_local(local);
+}
+void Reducer::require_between_steps() {
+  const std::lock_guard lock(impl_->mutex_);
+  impl_->require_between_steps();
+}
+void Reducer::refuse_passes(const std::string& why) {
+  const std::lock_guard lock(impl_->mutex_);
+  impl_->options_.before_pass = [why] { throw UsageError(why); };
 }
 void Reducer::discard_unused_passes() {
   const std::lock_guard lock(impl_->mutex_);

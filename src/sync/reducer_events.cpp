@@ -89,12 +89,14 @@ void Reducer::Impl::on_buckets_ready(std::size_t count) {
   driver_.start_buckets(count);
 }
 
-void Reducer::Impl::finalize_backward(bool synchronized) {
+void Reducer::Impl::finalize_backward(sync::PassState state) {
+  const bool synchronized = state != sync::PassState::local;
   if (synchronized) finish_sync();
   if (!synchronized || local_) ++stats_.syncs_skipped;
   window_state_.end_pass(synchronized);
   store_.record(is_pending());
-  check_plan();
+  // A program may freeze parameters for passes that do not reach them: the critic of a GAN, in the generator's pass.
+  if (state != sync::PassState::joined) check_plan();
 }
 
 void Reducer::Impl::on_pass_failed(bool synchronized) noexcept {

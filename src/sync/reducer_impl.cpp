@@ -77,7 +77,7 @@ void Reducer::Impl::leave_accumulate(bool unwinding) {
   window_state_.close_scope();
 }
 
-void Reducer::Impl::set_local(bool local) {
+void Reducer::Impl::require_between_steps() {
   finish_pending();
   if (options_.reproducible) throw UsageError("local steps depend on the number of ranks: they are not reproducible");
   if (window_state_.sync_due_at_close() || !(window_state_.is_over() || window_state_.is_idle())) {
@@ -85,6 +85,10 @@ void Reducer::Impl::set_local(bool local) {
                      "local steps must begin and end between optimizer steps, and this window already has backward "
                      "passes: call discard_accumulation() first if no step uses their gradients");
   }
+}
+
+void Reducer::Impl::set_local(bool local) {
+  require_between_steps();
   discard_window();
   // Ranks may take different numbers of local steps, so the counters and the learned window length may differ. The
   // number of steps goes on; the caller makes it equal on all ranks again.

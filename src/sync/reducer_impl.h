@@ -35,6 +35,7 @@ class Reducer::Impl final : private sync::BackwardEvents {
   // The public methods of Reducer that do more than one thing.
   void enter_accumulate(const AccumulationStep& step);
   void leave_accumulate(bool unwinding);
+  void require_between_steps();
   void set_local(bool local);
   void discard_unused_passes();
   void synchronize();
@@ -59,7 +60,7 @@ class Reducer::Impl final : private sync::BackwardEvents {
   void on_gradient_ready(int parameter) override { store_.on_gradient(parameter); }
   void on_buckets_ready(std::size_t count) override;
   void on_all_gradients_ready() override { close_sync(); }
-  void finalize_backward(bool synchronized) override;
+  void finalize_backward(sync::PassState state) override;
   void on_pass_failed(bool synchronized) noexcept override;
   std::pair<bool, bool> join_key() const override {
     return {window_state_.scope().has_value(), local_ && inactive_communicator_.size() > 1};
@@ -132,7 +133,7 @@ class Reducer::Impl final : private sync::BackwardEvents {
   Communicator inactive_communicator_;
   bool local_ = false;
   std::int64_t ended_windows_ = 0;  // windows whose last accumulate() scope was opened
-  const ReducerOptions options_;
+  ReducerOptions options_;
   const sync::ParameterSet parameters_;
   sync::AccumulationWindowState window_state_;
   sync::SyncDecision decision_;

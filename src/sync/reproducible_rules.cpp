@@ -1,6 +1,7 @@
 #include "sync/reproducible_rules.h"
 
 #include <bit>
+#include <cmath>
 #include <string>
 
 #include "tutti/core/error.h"
@@ -31,6 +32,15 @@ void require_reproducible_scope(const ParameterSet& parameters, const Accumulati
                                 std::int64_t micro_batches, int ranks) {
   if (step.sync_each_batch) {
     throw UsageError("sync_each_batch synchronizes each micro-batch alone, so a reproducible sum is not possible");
+  }
+  // The sum of the weights is exact, in any order, if they are such multiples and not too large.
+  constexpr double unit = 1.0 / (1 << 20);
+  constexpr double most = 1 << 24;
+  if (step.weight > most || std::fmod(step.weight, unit) != 0) {
+    throw UsageError(
+        "the weight " + std::to_string(step.weight) +
+        " of a micro-batch: the sum of such weights depends on their order. Pass a whole number of at most "
+        "2^24, of samples or tokens");
   }
   if (!step.syncs || ranks == 1 || std::has_single_bit(static_cast<std::uint64_t>(micro_batches))) return;
   throw UsageError(

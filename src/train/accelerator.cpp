@@ -204,7 +204,11 @@ void Accelerator::trigger_sync_in_backward(detail::ModelRef model) {
 
 void Accelerator::synchronize(detail::ModelRef model, const CallSite& where) {
   const CallSiteScope here(where);
-  for (const auto& reducer : state_->reducers_of({model})) reducer->synchronize();
+  for (const auto& reducer : state_->reducers_of({model})) {
+    // Also on a rank without a backward pass since the scale has changed.
+    if (state_->scaler) reducer->set_loss_scale(state_->scaler->scale());
+    reducer->synchronize();
+  }
 }
 
 void Accelerator::discard_accumulation(detail::ModelRef model) {

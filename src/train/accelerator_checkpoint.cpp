@@ -68,6 +68,7 @@ StateDict with_gradients(StateDict window, const StateDict& gradients) {
 }  // namespace
 
 void Accelerator::State::require_savable(const std::string& call) const {
+  require_replicas(call);
   if (!save_refusal.empty()) throw UsageError(call + " " + save_refusal);
 }
 
@@ -266,6 +267,8 @@ CheckpointInfo Accelerator::State::load(const std::filesystem::path& folder) {
         now.all[i].saved_name = parts.all[i].saved_name;
         if (!now.all[i].early && now.all[i].saved_name) load_part(now.all[i]);
       }
+      // A window holds the loss scale of the saved program, which may have had another precision.
+      for (const PreparedReducer& one : reducers) one.reducer->set_loss_scale(scaler ? scaler->scale() : 1);
       return std::string();
     });
   } catch (...) {

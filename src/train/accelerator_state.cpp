@@ -21,6 +21,14 @@ bool Accelerator::State::takes_local_steps() const {
   return std::ranges::any_of(reducers, [](const PreparedReducer& one) { return !one.ignored && one.reducer->local(); });
 }
 
+void Accelerator::State::require_replicas(const std::string& call) const {
+  if (!per_rank.empty() || !takes_local_steps()) return;
+  throw UsageError(
+      call +
+      " after an exception has ended LocalSGD: each rank holds other parameters, and steps are still local. "
+      "Call free_memory(), prepare() again and load a checkpoint");
+}
+
 const NamedParameter* Accelerator::State::find(ParameterKey key) const {
   for (const Model& model : models) {
     for (const NamedParameter& parameter : model.parameters) {
@@ -51,7 +59,8 @@ void Accelerator::State::add(const PreparedReducer& prepared, const std::vector<
 }
 
 bool Accelerator::State::has_optimizer(const std::shared_ptr<Reducer>& reducer) const {
-  return std::ranges::find(reducers, reducer, &PreparedReducer::reducer)->has_optimizer;
+  const auto found = std::ranges::find(reducers, reducer, &PreparedReducer::reducer);
+  return found != reducers.end() && found->has_optimizer;
 }
 
 void Accelerator::State::release(const std::vector<NamedParameter>& parameters,

@@ -64,6 +64,8 @@ struct Accelerator::State {
   bool local() const;
   /// True while LocalSGD takes local steps.
   bool takes_local_steps() const;
+  /// Throws UsageError if an exception has ended LocalSGD: no call makes the replicas equal again.
+  void require_replicas(const std::string& call) const;
   /// True for AcceleratorOptions::ignored_parameters.
   bool is_ignored(const at::Tensor& parameter) const { return ignored.contains(parameter.unsafeGetTensorImpl()); }
   const NamedParameter* find(ParameterKey key) const;

@@ -1,6 +1,7 @@
 #include "tutti/train/local_sgd.h"
 
 #include <algorithm>
+#include <ranges>
 #include <string>
 #include <utility>
 
@@ -57,8 +58,14 @@ class LocalSGD::SavedPart final : public Stateful {
                             " optimizers and models without one, this program has " +
                             std::to_string(local_sgd_.reducers_.size()));
     }
+    const StateDict before = copy_to_cpu(local_sgd_.algorithm_->state_dict());
     local_sgd_.algorithm_->load_state_dict(state.part("algorithm"));
-    local_sgd_.set_local(!local_sgd_.algorithm_->synchronous());
+    try {
+      local_sgd_.set_local(!local_sgd_.algorithm_->synchronous());
+    } catch (const UsageError&) {
+      local_sgd_.algorithm_->load_state_dict(before);
+      throw;
+    }
     local_sgd_.steps_before_ = steps_before;
     local_sgd_.ended_windows_ = local_sgd_.ended_windows();
   }
@@ -103,8 +110,15 @@ LocalSGD::LocalSGD(Accelerator& accelerator, detail::ModelRef model, const Local
 LocalSGD::~LocalSGD() noexcept(false) {
   if (!algorithm_) return;
   std::erase_if(accelerator_.state_->per_rank, [this](const auto& entry) { return entry.object == saved_; });
-  if (std::uncaught_exceptions() > exceptions_) return;
-  finish({});
+  if (std::uncaught_exceptions() == exceptions_) {
+    finish({});
+    return;
+  }
+  for (const auto& reducer : reducers_) {
+    reducer->refuse_passes(
+        "a backward pass after an exception has ended LocalSGD: each rank holds other parameters, and steps are still "
+        "local. Call free_memory(), prepare() again and load a checkpoint");
+  }
 }
 
 std::int64_t LocalSGD::optimizer_steps() const {
@@ -119,15 +133,10 @@ std::int64_t LocalSGD::ended_windows() const {
   return windows;
 }
 
-bool LocalSGD::has_optimizer(const std::shared_ptr<Reducer>& reducer) const {
-  return std::ranges::any_of(accelerator_.state_->optimizers,
-                             [&](const Optimizer& optimizer) { return optimizer.reducer() == reducer; });
-}
-
 bool LocalSGD::left_out_step() const {
   if (ended_windows() == ended_windows_) return false;
   return std::ranges::none_of(reducers_, [this](const auto& reducer) {
-    return has_optimizer(reducer) && reducer->has_unused_passes() &&
+    return accelerator_.state_->has_optimizer(reducer) && reducer->has_unused_passes() &&
            !(reducer->local() && reducer->last_scope_has_no_pass());
   });
 }
@@ -183,18 +192,17 @@ void LocalSGD::begin_local_steps() {
   const std::int64_t steps = optimizer_steps();
   for (std::size_t i = 0; i < reducers_.size(); ++i) {
     const bool has_stepped = steps > 0 && reducers_[i]->steps() - steps_before_[i] == steps;
-    if (has_stepped || !has_optimizer(reducers_[i])) reducers_[i]->discard_unused_passes();
+    if (has_stepped || !accelerator_.state_->has_optimizer(reducers_[i])) reducers_[i]->discard_unused_passes();
   }
   set_local(true);
 }
 
 void LocalSGD::set_local(bool local) {
-  bool changed = false;
-  for (const auto& reducer : reducers_) {
-    changed = changed || reducer->local() != local;
-    reducer->set_local(local);
-  }
-  if (changed) accelerator_.state_->compare_parameters_without_optimizer();
+  const auto changes = [local](const auto& reducer) { return reducer->local() != local; };
+  if (std::ranges::none_of(reducers_, changes)) return;
+  for (const auto& reducer : reducers_ | std::views::filter(changes)) reducer->require_between_steps();
+  for (const auto& reducer : reducers_) reducer->set_local(local);
+  accelerator_.state_->compare_parameters_without_optimizer();
 }
 
 void LocalSGD::replicate_step_counts() {

@@ -73,5 +73,16 @@ TEST(AdversarialLoops, ACriticThatIsFrozenForTheGeneratorsPass) {
   expect_one_process_results<FrozenCritic>();
 }
 
+// The same where both are parts of one module.
+struct FrozenPart : FrozenCritic {
+  explicit FrozenPart(const Stage& where) : FrozenCritic(where) {
+    if (where.alone()) return;
+    for (const auto& part : {c.reducer, g.reducer}) part->set_parts({c.reducer, g.reducer});
+  }
+};
+TEST(AdversarialLoops, APartThatIsFrozenForThePassOfTheOther) {
+  expect_one_process_results<FrozenPart>();
+}
+
 }  // namespace
 }  // namespace tutti::test::adversarial_loops_test

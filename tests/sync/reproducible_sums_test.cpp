@@ -70,6 +70,20 @@ TEST(ReproducibleSums, AWindowWithoutPassesLeavesNoMicroBatches) {
   });
 }
 
+TEST(ReproducibleSums, AGradientOfAnEarlierScopeKeepsItsValues) {
+  run_thread_ranks(2, [](const Communicator& communicator) {
+    ToyModel model(communicator, {.reproducible = true});
+    at::Tensor held;
+    for (const bool last : {false, true}) {
+      const auto scope = model.accumulate(1, last);
+      if (last) break;  // a scope without a pass
+      model.pass({.a = 4});
+      held = model.a.grad();
+    }
+    EXPECT_TRUE(at::equal(held, at::full_like(held, 4)));
+  });
+}
+
 TEST(ReproducibleSums, AChangedLossScaleAppliesToEarlierMicroBatches) {
   for (const int ranks : {1, 2}) {
     run_thread_ranks(ranks, [](const Communicator& communicator) {
@@ -103,8 +117,10 @@ TEST_P(ReproducibleRefuses, WhatWouldBreakThePromise) {
     EXPECT_THROW(model.pass({.a = 1}), UsageError);  // outside accumulate()
     EXPECT_NO_THROW(model.optimizer.zero_grad());
     EXPECT_THROW(model.reducer->synchronize(), UsageError);
+    EXPECT_THROW(model.reducer->trigger_sync_in_backward(), UsageError);
     EXPECT_THROW(model.reducer->set_local(true), UsageError);
     EXPECT_THROW(model.reducer->enter_accumulate({.sync_each_batch = true}), UsageError);
+    EXPECT_THROW(model.reducer->enter_accumulate({.weight = 0.1}), UsageError);  // sums would depend on their order
     {
       const auto scope = model.accumulate(1, false);
       model.pass({.a = 1});

@@ -10,6 +10,7 @@
 #include "support/training.h"
 #include "sync/sparse_rows.h"
 #include "tutti/core/error.h"
+#include "tutti/detail/sync/sync_scopes.h"
 #include "tutti/optim/optimizer.h"
 #include "tutti/sync/distributed_data_parallel.h"
 
@@ -74,6 +75,23 @@ TEST_P(SparseGradients, TrainAsDenseOnesDo) {
       dense.step(first, 2);
     }
     EXPECT_TRUE(close(sparse.words->parameters(), dense.words->parameters()));
+  });
+}
+
+TEST_P(SparseGradients, ZerosThatTheModuleLeavesCountAsCleared) {
+  run_thread_ranks(GetParam(), [](const Communicator& communicator) {
+    WordsRun zeroed(communicator, true);
+    WordsRun cleared(communicator, true);
+    for (std::int64_t step = 0; step < 4; ++step) {
+      for (WordsRun* run : {&zeroed, &cleared}) {
+        const AccumulateScope scope({{.reducer = run->reducer, .step = {.syncs = true}}});
+        run->words->loss(step * communicator.size() + communicator.rank()).backward();
+        run->reducer->add_scope_weight();
+        run->optimizer.step();
+        run == &zeroed ? run->words->zero_grad(/*set_to_none=*/false) : run->optimizer.zero_grad();
+      }
+    }
+    EXPECT_TRUE(close(zeroed.words->parameters(), cleared.words->parameters()));
   });
 }
 

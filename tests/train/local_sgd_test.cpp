@@ -284,6 +284,47 @@ TEST(LocalSGD, NothingIsCommunicatedWhileAnExceptionUnwinds) {
   EXPECT_EQ(told, 1);
 }
 
+// Nothing would make the replicas equal again.
+TEST(LocalSGD, AnExceptionThatEndsItEndsTraining) {
+  Accelerator accelerator({.communicator = Communicator()});
+  Mlp net;
+  const auto train = [&] { accelerator.backward(loss_of(net->forward(batch_of(0).input), batch_of(0).target)); };
+  auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), rate));
+  try {
+    const LocalSGD local_sgd(accelerator, model);
+    throw std::runtime_error("out of luck");
+  } catch (const std::runtime_error&) {
+  }
+  const std::string part = "after an exception has ended LocalSGD";
+  expect_refused<UsageError>(train, part);
+  expect_refused<UsageError>([&] { net->forward(batch_of(0).input).sum().backward(); }, part);
+  expect_refused<UsageError>([&] { accelerator.save_state({.folder = "unused"}); }, part);
+  accelerator.free_memory();
+  accelerator.prepare(net, torch::optim::SGD(net->parameters(), rate));
+  EXPECT_NO_THROW(train());
+}
+
+// The checkpoint is of the warm-up, whose windows cannot go on in a local one that has begun.
+TEST(LocalSGD, ACheckpointOfTheOtherPhaseThatItRefusesChangesNothing) {
+  const TemporaryFolder scratch;
+  Accelerator accelerator({.communicator = Communicator()});
+  Mlp net;
+  auto [model, optimizer] = accelerator.prepare(net, torch::optim::SGD(net->parameters(), rate));
+  LocalSGD local_sgd(accelerator, model, {.algorithm = {.warmup_steps = 1}});
+  const auto train = [&] { accelerator.backward(loss_of(net->forward(batch_of(0).input), batch_of(0).target)); };
+  accelerator.save_state({.folder = scratch.path() / "saved"});
+  train();
+  optimizer.step();
+  optimizer.zero_grad();
+  local_sgd.step();
+  train();
+  EXPECT_THROW(accelerator.load_state(scratch.path() / "saved"), UsageError);
+  EXPECT_EQ(local_sgd.stats().steps, 1);
+  accelerator.discard_accumulation(model);
+  accelerator.load_state(scratch.path() / "saved");
+  EXPECT_EQ(local_sgd.stats().steps, 0);
+}
+
 TEST(LocalSGD, RefusesWhatCannotBe) {
   Accelerator accelerator({.communicator = Communicator()});
   Mlp net, other;

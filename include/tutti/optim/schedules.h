@@ -109,7 +109,8 @@ struct OneCycleOptions {
 /// rate is at position total_steps - 1, the run's last step (OneCycleLR; Smith and Topin, "Super-Convergence", 2018).
 LrSchedule one_cycle(std::int64_t total_steps, const OneCycleOptions& options = {});
 
-/// Arguments of schedule_by_name(). Setting one that the named schedule does not have is an error.
+/// Arguments of schedule_by_name(). Setting one that the named schedule does not have is an error, except for the first
+/// two, which Hugging Face's trainer passes to all: constant has no warm-up.
 struct ScheduleOptions {
   std::int64_t warmup_steps = 0;               ///< positions of the warm-up
   std::optional<std::int64_t> total_steps{};   ///< positions of the run

@@ -45,7 +45,7 @@ struct ProjectConfiguration {
 
 /// How an optimizer step synchronizes the buffers of the models that it trains (BatchNorm's running statistics). A
 /// buffer is synchronized after the step of the last optimizer that trains its layer, or after the second step of one
-/// of them. It is written only if it differs between ranks, so that a graph that needs it stays valid.
+/// of them. One on the CPU is written only if it differs between ranks, so that a graph that needs it stays valid.
 enum class BufferSync {
   broadcast,  ///< broadcast from rank 0, as with DistributedDataParallel's broadcast_buffers
   mean,       ///< average floating-point buffers over ranks; broadcast other buffers from rank 0
@@ -92,7 +92,7 @@ struct AcceleratorOptions {
   /// MismatchError. Each synchronization samples other elements, so that a difference in one of n elements is found
   /// within min(1000, ceil(n / 16)) synchronizations. Layers that write parameters from a rank's own data (Embedding
   /// with max_norm) are a UsageError in prepare(). Turn it off if replicas may differ, for example in their last bits
-  /// (machines of different kinds).
+  /// (machines of different kinds); then step options and positions in the data are not compared either.
   bool check_replicas = true;
   /// Wire codec of fp32 gradients between nodes, for example bf16_codec(). Null: fp32.
   std::shared_ptr<const WireCodec> gradient_codec{};
@@ -123,7 +123,8 @@ struct AcceleratorOptions {
 struct AccumulateOptions {
   /// What this micro-batch adds to the step's divisor, for example its number of tokens if the loss is a sum over
   /// tokens. The loss is not multiplied by it. Unset: 1. After a resume on another number of ranks, a weight that is
-  /// set stays what it was, and 1 stands for a whole batch if the loader has split_batches.
+  /// set stays what it was, and 1 stands for a whole batch if the loader has split_batches. With `reproducible` a whole
+  /// number of at most 2^24.
   std::optional<double> weight{};
 };
 

@@ -33,17 +33,19 @@ struct LocalSGDOptions {
 };
 
 /// Every rank must create one for the same prepared model, between optimizer steps. Until finish() the model's
-/// gradients are not synchronized: accumulation, clipping, schedules and mixed precision act on this rank's windows,
-/// and under fp16 each rank skips its own steps. Optimizer state stays local unless StateSync is set. The Accelerator
-/// saves and loads the state of LocalSGD, on the same number of ranks: create LocalSGD before load_state(). Not thread
-/// safe. The compiler fills in `where`.
+/// gradients are not synchronized: accumulation, clipping, schedules and mixed precision act on this rank's windows.
+/// Under fp16 each rank skips its own steps, and the loss scale belongs to all models of the Accelerator, so no other
+/// one can synchronize meanwhile. Optimizer state stays local unless StateSync is set. The Accelerator saves and loads
+/// the state of LocalSGD, on the same number of ranks: create LocalSGD before load_state(). Not thread safe. The
+/// compiler fills in `where`.
 class LocalSGD {
  public:
   /// Stops the synchronization of the gradients of `model`. Throws UsageError for options that contradict one another,
   /// for a model that is not prepared, and in a scope of join_uneven_inputs().
   LocalSGD(Accelerator& accelerator, detail::ModelRef model, const LocalSGDOptions& options = {});
-  /// Calls finish(), unless an exception unwinds; then no rank communicates. Throws as finish() does, which terminates
-  /// the process inside std::optional, std::unique_ptr or a class whose destructor is noexcept. After finish() the
+  /// Calls finish(), unless an exception unwinds; then no rank communicates, ranks keep different parameters, and the
+  /// Accelerator refuses to train or save the model until free_memory(). Throws as finish() does, which terminates the
+  /// process inside std::optional, std::unique_ptr or a class whose destructor is noexcept. After finish() the
   /// destructor does not throw.
   ~LocalSGD() noexcept(false);
   LocalSGD(const LocalSGD&) = delete;
@@ -73,7 +75,6 @@ class LocalSGD {
 
   std::int64_t optimizer_steps() const;
   std::int64_t ended_windows() const;
-  bool has_optimizer(const std::shared_ptr<Reducer>& reducer) const;
   /// True if a window has ended since the last counted call, without a step, and zero_grad() has cleared it or its last
   /// scope has had no backward pass.
   bool left_out_step() const;

@@ -23,12 +23,14 @@ at::ScalarType dtype_of_average(const at::Tensor& parameter) {
   return at::isReducedFloatingType(parameter.scalar_type()) ? at::kFloat : parameter.scalar_type();
 }
 
+at::Tensor copied(const NamedParameter& parameter) {
+  const at::Tensor values = parameter.tensor.detach();
+  return values.to(dtype_of_average(values), /*non_blocking=*/false, /*copy=*/true);
+}
+
 std::map<std::string, at::Tensor> copy_parameters(const torch::nn::Module& model) {
   std::map<std::string, at::Tensor> copies;
-  for (const NamedParameter& parameter : named_parameters_of(model)) {
-    const at::Tensor values = parameter.tensor.detach();
-    copies.emplace(parameter.name, values.to(dtype_of_average(values), /*non_blocking=*/false, /*copy=*/true));
-  }
+  for (const NamedParameter& parameter : named_parameters_of(model)) copies.emplace(parameter.name, copied(parameter));
   return copies;
 }
 
@@ -81,7 +83,12 @@ void Ema::on_optimizer_step_end(TrainerContext& trainer) {
   const double weight = 1 - std::min(options_.decay, warm);
   std::vector<at::Tensor> averages, values;  // on accelerators
   for (const NamedParameter& parameter : named_parameters_of(trainer.model())) {
-    at::Tensor& average = average_.at(parameter.name);
+    const auto known = average_.find(parameter.name);
+    if (known == average_.end()) {  // added during fit()
+      average_.emplace(parameter.name, copied(parameter));
+      continue;
+    }
+    at::Tensor& average = known->second;
     if (!average.is_floating_point() && !average.is_complex()) {
       average.copy_(parameter.tensor);
     } else if (devices::is_accelerator(average.device())) {

@@ -73,8 +73,12 @@ class Reducer final : public Stateful {
   // Local steps (Local SGD): while local, windows end without communication, and the mean is over the micro-batches of
   // this rank.
   /// Every rank must call it between the same steps. Clears gradients. The parameters of all ranks must be equal again
-  /// before set_local(false). Throws UsageError if a pass of an open window is pending.
+  /// before set_local(false). Throws as require_between_steps() does.
   void set_local(bool local);
+  /// Throws UsageError if a pass of an open window is pending.
+  void require_between_steps();
+  /// All later backward passes throw UsageError with this text.
+  void refuse_passes(const std::string& why);
   /// Discards passes that no step has used, and their gradients. Throws UsageError, and changes nothing, in an
   /// accumulate() scope that has yet to synchronize. Does not communicate.
   void discard_unused_passes();
