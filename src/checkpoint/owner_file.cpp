@@ -71,7 +71,7 @@ bool owner_has_exited(const std::string& text) {
   process.start_time = number("start_time");
   process.time_namespace = number("time_namespace");
   if (!comm::this_process().shares_pid_namespace_with(process)) return false;
-  return comm::ProcessProbe(process).state() == comm::ProcessState::exited;
+  return comm::ProcessProbe(process).has_exited();
 }
 
 std::string owner_name(const std::string& text) {

@@ -1,5 +1,7 @@
 #include "comm/bootstrap.h"
 
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
 #include <algorithm>
 #include <sstream>
 #include <utility>
@@ -14,6 +16,7 @@
 #include "comm/device/nccl.h"
 #include "comm/device/staged.h"
 #include "comm/make_communicator.h"
+#include "comm/rendezvous/coordinator_store.h"
 #include "comm/rendezvous/node_id.h"
 #include "comm/select_backend.h"
 #include "comm/single_backend.h"
@@ -52,8 +55,8 @@ void require_encrypting_backends(const BackendRequest& requested, const DeviceSe
 
 /// Adds to the backend for CPU memory the one for the ranks' devices.
 std::shared_ptr<Backend> add_device_backend(std::shared_ptr<Backend> host, const DeviceSelection& selection,
-                                            const c10::intrusive_ptr<c10d::Store>& store,
-                                            const BindAddress& bind_address, const CommunicatorOptions& options) {
+                                            const c10::intrusive_ptr<c10d::Store>& store, const std::string& address,
+                                            const CommunicatorOptions& options) {
   if (!selection.reason.empty() && host->rank() == 0) {
     Logger(0).info("tensors on devices pass through CPU memory (backend staged): " + selection.reason);
   }
@@ -63,7 +66,7 @@ std::shared_ptr<Backend> add_device_backend(std::shared_ptr<Backend> host, const
       factory = nccl_backend_factory(store);
       break;
     case BackendRequest::ForDevices::c10d_gloo:
-      factory = c10d_gloo_factory(store, bind_address.interface, bind_address.address, options.timeout);
+      factory = c10d_gloo_factory(store, address, options.timeout);
       break;
     case BackendRequest::ForDevices::factory:
       factory = *options.device_backend;
@@ -122,21 +125,29 @@ std::shared_ptr<Backend> connect_backend(const std::shared_ptr<Backend>& message
   }
 }
 
+/// Precedes the reason in what a rank without an address publishes.
+constexpr char no_address_mark = '!';
+
 struct Peers {
   std::vector<std::string> addresses;  // by rank
   std::vector<DeviceInfo> devices;     // by rank
 };
 
 // A second exchange, because a rank's device and the address at which it listens follow from the nodes of all ranks.
-Peers exchange_peers(const JoinedGroup& group, const std::vector<int>& nodes, const MessageSocket& socket,
+// `own_address` may hold the reason for which this rank has none. Throws PeerError on all ranks for such a rank.
+Peers exchange_peers(const JoinedGroup& group, const std::vector<int>& nodes, const std::string& own_address,
                      const BackendRequest& requested, const CommunicatorOptions& options) {
   const auto own_node = nodes.begin() + group.rank;
   const auto counted = static_cast<int>(std::count(nodes.begin(), own_node, *own_node));
   const auto device = device_info(requested, options, group.local_rank.value_or(counted));
   Peers peers;
   for (const auto& text : coordinator_all_gather(group.rendezvous, "peers", group.rank,
-                                                 socket.to_text() + "\n" + device.to_text(), options.connect_timeout)) {
+                                                 own_address + "\n" + device.to_text(), options.connect_timeout)) {
     const auto end = text.find('\n');
+    const auto rank = static_cast<int>(peers.addresses.size());
+    if (text.starts_with(no_address_mark)) {
+      throw PeerError("Connecting: on rank " + std::to_string(rank) + " " + text.substr(1, end - 1) + ".", {rank});
+    }
     peers.addresses.push_back(text.substr(0, end));
     peers.devices.push_back(DeviceInfo::from_text(end == std::string::npos ? "" : text.substr(end + 1)));
   }
@@ -167,12 +178,6 @@ JobSecretPtr encryption_secret(const CommunicatorOptions& options) {
   throw UsageError((by_variable ? std::string(encryption_variable) + "=1" : "CommunicatorOptions::encryption") +
                    ": encryption between ranks needs a secret that all ranks share, and this job has none. Set "
                    "TUTTI_JOB_SECRET_FILE on all ranks.");
-}
-
-std::optional<BindAddress> bind_address_from_env() {
-  const auto interface = VariableReader(&process_variable).text("GLOO_SOCKET_IFNAME");
-  if (!interface) return std::nullopt;
-  return BindAddress{.interface = *interface, .address = ""};
 }
 
 BackendRequest check_options(CommunicatorOptions& options) {
@@ -220,14 +225,23 @@ RankInfo RankInfo::from_text(const std::string& text) {
 Communicator connect_ranks(JoinedGroup group, const BackendRequest& requested, const CommunicatorOptions& options) {
   const auto nodes = nodes_of(group);
   const bool has_one_node = std::ranges::all_of(nodes, [](int node) { return node == 0; });
-  const auto bind_address = has_one_node ? loopback() : group.network_address();
-  auto socket = MessageSocket::listen(bind_address.address, bind_address.interface);
-  const auto peers = exchange_peers(group, nodes, socket, requested, options);
+  std::string address;
+  std::optional<MessageSocket> socket;
+  std::string own_address;
+  try {
+    address = has_one_node ? loopback_host : group.network_address();
+    socket = MessageSocket::listen(address);
+    own_address = socket->to_text();
+  } catch (const std::exception& error) {
+    const std::string step = address.empty() ? "" : "listening on " + address + " failed: ";
+    own_address = no_address_mark + step + first_line(error.what());
+  }
+  const auto peers = exchange_peers(group, nodes, own_address, requested, options);
   const auto selection = select_device_backend(requested, peers.devices, nodes);
   const bool encrypts = group.encryption != nullptr;
   if (encrypts && !has_one_node) require_encrypting_backends(requested, selection);
   const auto endpoint =
-      std::make_shared<Endpoint>(std::move(socket), peers.addresses,
+      std::make_shared<Endpoint>(*std::move(socket), peers.addresses,
                                  EndpointOptions{.rank = group.rank,
                                                  .secret = encrypts       ? group.encryption
                                                            : has_one_node ? nullptr
@@ -248,10 +262,11 @@ Communicator connect_ranks(JoinedGroup group, const BackendRequest& requested, c
   auto transport = requested.host.starts_with("mpi")
                        ? connect_mpi(rendezvous, group.rank, health, timeout)
                        : make_tcp_transport(rendezvous, endpoint, group.rank, health, timeout);
-  auto messages =
-      std::make_shared<P2pBackend>(std::move(transport), make_topology(nodes, group.rank), heartbeat_timeout(options));
+  auto messages = std::make_shared<P2pBackend>(std::move(transport), make_topology(nodes, group.rank));
   auto backend = connect_backend(messages, requested.host == "mpi" ? "auto" : requested.host, timeout);
-  backend = add_device_backend(std::move(backend), selection, rendezvous.store, bind_address, options);
+  const auto store = c10::make_intrusive<c10d::PrefixStore>(
+      rendezvous.group, c10::make_intrusive<CoordinatorStore>(rendezvous.job->client(), timeout));
+  backend = add_device_backend(std::move(backend), selection, store, address, options);
   const DeadlockDetectorOptions deadlock_options{.rank = group.rank, .timeout = deadlock_timeout(options)};
   return make_communicator(std::move(backend), options, "job",
                            {.recorder = std::move(group.recorder),

@@ -28,19 +28,6 @@ JobSecretPtr encryption_secret(const CommunicatorOptions& options);
 /// What the coordinator of a job of `size` ranks needs.
 CoordinatorOptions coordinator_options(const CommunicatorOptions& options, int size);
 
-/// Where this rank listens: a network interface's name, or an address.
-struct BindAddress {
-  std::string interface;
-  std::string address;
-};
-
-/// The network interface that GLOO_SOCKET_IFNAME names; nullopt if it is unset or empty.
-std::optional<BindAddress> bind_address_from_env();
-/// The address for ranks of one machine. It does not depend on the machine's networks.
-inline BindAddress loopback() {
-  return {.interface = "", .address = loopback_host};
-}
-
 /// What a rank publishes when the ranks meet: its node, and what all ranks must agree on.
 struct RankInfo {
   std::string node{};  ///< equal for the ranks of one node
@@ -59,7 +46,7 @@ struct JoinedGroup {
   int rank = 0;
   std::vector<std::string> rank_infos{};           ///< texts of RankInfo, by rank
   std::optional<int> local_rank{};                 ///< as the launcher says
-  std::function<BindAddress()> network_address{};  ///< where this rank listens if the ranks are on several nodes
+  std::function<std::string()> network_address{};  ///< where this rank listens if the ranks are on several nodes
   JobSecretPtr secret{};                           ///< what ranks of several nodes prove to one another; may be null
   JobSecretPtr encryption{};                       ///< of encryption_secret()
   std::shared_ptr<flight::Recorder> recorder{};    ///< may be null

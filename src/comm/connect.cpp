@@ -16,10 +16,8 @@ bool has_local_coordinator(const Environment& environment) {
   return environment.master_addr.starts_with(local_coordinator_scheme);
 }
 
-comm::BindAddress network_address_of(const Environment& environment) {
-  if (has_local_coordinator(environment)) return comm::loopback();
-  if (auto bind_address = comm::bind_address_from_env()) return *std::move(bind_address);
-  return {.interface = "", .address = comm::local_address_towards(environment.master_addr)};
+std::string network_address_of(const Environment& environment) {
+  return has_local_coordinator(environment) ? loopback_host : comm::network_address(environment.master_addr);
 }
 
 }  // namespace

@@ -26,15 +26,12 @@ std::string host_on_network(const std::string& store_host) {
 }
 
 // The address at which ranks of other nodes reach this rank.
-comm::BindAddress bind_address_towards(const std::string& store_host) {
-  if (auto bind_address = comm::bind_address_from_env()) return *std::move(bind_address);
-  const auto host = host_on_network(store_host);
-  if (host.empty()) {
-    throw UsageError(
-        "The ranks run on several nodes, and the store does not name the network that they share. Set "
-        "GLOO_SOCKET_IFNAME to the interface on that network.");
-  }
-  return {.interface = "", .address = comm::local_address_towards(host)};
+std::string network_address_towards(const std::string& store_host) {
+  auto address = comm::network_address(host_on_network(store_host));
+  if (!address.empty()) return address;
+  throw UsageError(
+      "The ranks run on several nodes, and the store does not name the network that they share. Set "
+      "GLOO_SOCKET_IFNAME to the interface on that network.");
 }
 
 // Where rank 0 runs the coordinator: where other nodes reach this one or, if no network is known, a local socket.
@@ -63,7 +60,7 @@ Communicator connect_joined(comm::Rendezvous rendezvous, int rank, const std::st
   return comm::connect_ranks({.rendezvous = std::move(rendezvous),
                               .rank = rank,
                               .rank_infos = std::move(infos),
-                              .network_address = [&] { return bind_address_towards(store_host); },
+                              .network_address = [&] { return network_address_towards(store_host); },
                               .secret = read_job_secret(&process_variable),
                               .encryption = encryption,
                               .recorder = recorder_of_group(rank, size)},

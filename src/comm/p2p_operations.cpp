@@ -118,33 +118,26 @@ void OperationQueue::monitored_barrier(bool wait_for_all, const CallOptions& opt
                     {});
   }
   std::vector<std::shared_ptr<WorkState>> arrivals(static_cast<std::size_t>(backend_->size()));
-  std::exception_ptr no_socket;  // a peer or this rank could not listen: the two exchange no messages
   for (int peer = 1; peer < backend_->size(); ++peer) {
-    try {
-      arrivals[static_cast<std::size_t>(peer)] = receive(nothing, peer, arrival_tag, options, nullptr, what);
-    } catch (const PeerError&) {
-      no_socket = std::current_exception();
-    }
+    arrivals[static_cast<std::size_t>(peer)] = receive(nothing, peer, arrival_tag, options, nullptr, what);
   }
   std::vector<int> absent;
   for (int peer = 1; peer < backend_->size() && (absent.empty() || wait_for_all); ++peer) {
-    const auto& arrival = arrivals[static_cast<std::size_t>(peer)];
     try {
-      if (arrival) arrival->wait();
+      arrivals[static_cast<std::size_t>(peer)]->wait();
     } catch (const PeerError& error) {
       if (error.ranks().empty()) throw;  // this group or the job has ended
       absent.push_back(peer);
     }
   }
   const auto outcome = at::empty({1}, at::kByte);
-  *static_cast<std::uint8_t*>(outcome.data_ptr()) = absent.empty() && !no_socket ? 1 : 0;
+  *static_cast<std::uint8_t*>(outcome.data_ptr()) = absent.empty() ? 1 : 0;
   // At most 5 s: absent ranks may never receive the outcome.
   CallOptions notice_options = options;
   notice_options.timeout = std::min<std::chrono::milliseconds>(timeout, std::chrono::seconds(5));
   for (int peer = 1; peer < backend_->size(); ++peer) {
-    if (arrivals[static_cast<std::size_t>(peer)]) send(outcome, peer, release_tag, notice_options, what);
+    send(outcome, peer, release_tag, notice_options, what);
   }
-  if (no_socket) std::rethrow_exception(no_socket);
   if (absent.empty()) return;
   std::string names;
   for (const int rank : absent) names += (names.empty() ? "" : ", ") + std::to_string(job_ranks_.of(rank));

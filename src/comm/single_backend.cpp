@@ -46,7 +46,6 @@ class SingleBackend final : public Backend {
   void reduce_scatter(const Operation&, const at::Tensor& output, const at::Tensor& input, ReduceOp) override {
     copy(output, input);
   }
-  void all_to_all(const Operation&, const at::Tensor& output, const at::Tensor& input) override { copy(output, input); }
   void broadcast(const Operation&, const at::Tensor&, int) override {}
   void all_to_all_v(const Operation&, const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
                     std::size_t) override {

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "comm/algorithms/p2p_backend.h"
-#include "comm/backend/failure_timeouts.h"
 #include "comm/backend/topology.h"
 #include "comm/device/backend.h"
 #include "comm/device/encoded_sums.h"
@@ -63,9 +62,8 @@ std::vector<Communicator> make_thread_communicators(int size, const Communicator
   const auto requested = comm::parse_backend(options.backend, "", std::nullopt);
   std::vector<Communicator> communicators(static_cast<std::size_t>(size));
   const auto make = [&](int rank) {
-    std::shared_ptr<comm::Backend> backend =
-        std::make_shared<comm::P2pBackend>(std::move(transports[static_cast<std::size_t>(rank)]),
-                                           comm::make_topology(node_of_rank, rank), comm::heartbeat_timeout(options));
+    std::shared_ptr<comm::Backend> backend = std::make_shared<comm::P2pBackend>(
+        std::move(transports[static_cast<std::size_t>(rank)]), comm::make_topology(node_of_rank, rank));
     // Messages between threads are copies in memory, so "auto" needs no other backend.
     if (requested.host != "auto") {
       backend = comm::select_backend(std::move(backend), requested.host, "threads", options.connect_timeout);

@@ -18,10 +18,10 @@
 #include "coordinator/stream.h"
 #include "core/descriptor_limit.h"
 #include "core/in_this_process.h"
+#include "core/log_without_waiting.h"
 #include "core/pending_limit.h"
 #include "core/socket.h"
 #include "core/thread_name.h"
-#include "tutti/core/logging.h"
 
 namespace tutti::coordinator {
 namespace {
@@ -149,7 +149,7 @@ class Server::Loop {
         break;
       }
       if (options_.is_local && !is_same_user(*socket)) {
-        logger_.warning("the coordinator refused a process of another user");
+        warn("the coordinator refused a process of another user");
         continue;
       }
       set_tcp_nodelay(*socket);
@@ -171,8 +171,8 @@ class Server::Loop {
 
   void warn_of_pause(int error) {
     if (std::exchange(has_paused_, true)) return;
-    logger_.warning("the coordinator cannot accept a connection: " + std::generic_category().message(error) +
-                    ". Ranks that connect wait until a descriptor (ulimit -n) and memory are free");
+    warn("the coordinator cannot accept a connection: " + std::generic_category().message(error) +
+         ". Ranks that connect wait until a descriptor (ulimit -n) and memory are free");
   }
 
   void watch_listening() {
@@ -184,8 +184,8 @@ class Server::Loop {
     const auto since = [this](int descriptor) { return connections_.at(descriptor)->accepted_at; };
     for (auto count = PendingLimit::to_evict(pending_, current_time(), since); count > 0; --count) {
       auto& connection = *connections_.at(pending_.front());
-      logger_.warning("the coordinator closed a connection from " + describe_peer(connection.stream.socket()) +
-                      ", which did not introduce itself");
+      warn("the coordinator closed a connection from " + describe_peer(connection.stream.socket()) +
+           ", which did not introduce itself");
       end(connection);
     }
     erase_ended();
@@ -200,8 +200,7 @@ class Server::Loop {
       state =
           stream.pump([&](const FrameHeader& header, std::string_view body) { on_frame(connection, header, body); });
     } catch (const std::exception& error) {  // no memory: the other ranks' connections go on
-      logger_.warning("the coordinator closed the connection to " + describe_peer(stream.socket()) + ": " +
-                      error.what());
+      warn("the coordinator closed the connection to " + describe_peer(stream.socket()) + ": " + error.what());
     }
     if (stream.has_progressed() && connection.rank >= 0 && !connection.is_closing) {
       job_->heard_from(connection.rank, current_time());  // a long frame takes longer than the heartbeat timeout
@@ -257,8 +256,7 @@ class Server::Loop {
     if (!is_member) {
       const bool is_early = result.verdict == Membership::Verdict::not_yet;
       if (!is_early) {
-        logger_.warning("the coordinator refused a process at " + describe_peer(connection.stream.socket()) + ": " +
-                        result.why);
+        warn("the coordinator refused a process at " + describe_peer(connection.stream.socket()) + ": " + result.why);
       }
       connection.stream.send(
           BodyWriter().text(result.why).frame(is_early ? MessageType::not_yet : MessageType::refused));
@@ -282,11 +280,10 @@ class Server::Loop {
   void on_end(Connection& connection, Stream::State state) {
     const auto peer = describe_peer(connection.stream.socket());
     if (connection.rank < 0 && !connection.is_closing && state == Stream::State::unauthenticated) {
-      logger_.warning("the coordinator refused " + peer + ": it did not prove that it knows the job's secret");
+      warn("the coordinator refused " + peer + ": it did not prove that it knows the job's secret");
     } else if (!connection.is_closing && state == Stream::State::damaged) {
-      logger_.warning("the coordinator closed the connection to " + peer +
-                      ": it sent bytes that no rank of this version sends" +
-                      (options_.secret == nullptr ? " (this job has no secret; does the other side have one?)" : ""));
+      warn("the coordinator closed the connection to " + peer + ": it sent bytes that no rank of this version sends" +
+           (options_.secret == nullptr ? " (this job has no secret; does the other side have one?)" : ""));
     }
     const int rank = connection.rank;
     end(connection);
@@ -346,12 +343,13 @@ class Server::Loop {
     ended_.push_back(descriptor);
   }
 
+  void warn(const std::string& text) const { warn_without_waiting(Logger(0), text); }
+
   void erase_ended() {
     for (const int descriptor : std::exchange(ended_, {})) connections_.erase(descriptor);
   }
 
   ServerOptions options_;
-  const Logger logger_{0};
   std::optional<TlsContext> tls_;
   FileDescriptor listening_;
   const std::uint16_t port_;

@@ -2,12 +2,10 @@
 
 #include <fcntl.h>
 #include <ifaddrs.h>
-#include <linux/sockios.h>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -169,11 +167,11 @@ void set_nonblocking(const FileDescriptor& socket) {
 }
 
 bool has_unacknowledged_bytes(const FileDescriptor& socket) {
-  int bytes = 0;
+  constexpr int lost_probes = 3;  // in a row
   tcp_info info{};
   socklen_t length = sizeof(info);
   if (::getsockopt(socket.get(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return false;
-  return info.tcpi_unacked > 0 || (::ioctl(socket.get(), SIOCOUTQ, &bytes) == 0 && bytes > 0);
+  return info.tcpi_unacked > 0 || info.tcpi_probes >= lost_probes;
 }
 
 std::chrono::milliseconds since_last_acknowledgement(const FileDescriptor& socket) {
@@ -221,8 +219,7 @@ void set_keepalive(const FileDescriptor& socket, std::chrono::milliseconds timeo
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
 }
 
-void set_acknowledgement_timeout(const FileDescriptor& socket, std::chrono::milliseconds timeout) {
-  set_keepalive(socket, timeout);
+void set_user_timeout(const FileDescriptor& socket, std::chrono::milliseconds timeout) {
   const auto most = std::chrono::milliseconds(std::numeric_limits<int>::max());
   const auto limit = static_cast<unsigned>(std::min(timeout, most).count());
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &limit, sizeof(limit));

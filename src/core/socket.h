@@ -60,15 +60,16 @@ bool is_same_user(const FileDescriptor& socket);
 /// Accepts one connection; nullopt if no connection is pending.
 std::optional<FileDescriptor> try_accept(const FileDescriptor& listening);
 void set_nonblocking(const FileDescriptor& socket);
-/// Whether bytes were sent, or wait to be sent, that the peer's kernel has not acknowledged.
+/// Whether bytes are in flight that the peer's kernel has not acknowledged. False where it has no memory for more,
+/// because its process reads nothing, and acknowledges the probes.
 bool has_unacknowledged_bytes(const FileDescriptor& socket);
 /// How long ago the peer's kernel has acknowledged bytes or sent some. Zero for a Unix socket.
 std::chrono::milliseconds since_last_acknowledgement(const FileDescriptor& socket);
 /// Ends the connection about `timeout` after the peer's machine has lost power or was cut off, also if no bytes wait.
 void set_keepalive(const FileDescriptor& socket, std::chrono::milliseconds timeout);
-/// The kernel ends the connection with ETIMEDOUT when the peer's kernel has acknowledged neither bytes nor probes for
-/// `timeout`, or its process has read none of the bytes that wait for it.
-void set_acknowledgement_timeout(const FileDescriptor& socket, std::chrono::milliseconds timeout);
+/// Also ends it about `timeout` after bytes, or an attempt to connect, that the peer's kernel does not acknowledge, and
+/// if its process reads nothing for as long. 0: the system's time.
+void set_user_timeout(const FileDescriptor& socket, std::chrono::milliseconds timeout);
 /// Disables Nagle's algorithm, so that a small message is sent without waiting for earlier ones.
 void set_tcp_nodelay(const FileDescriptor& socket);
 /// The address of this end; for a socket that listens at all addresses the loopback address. Throws std::system_error.

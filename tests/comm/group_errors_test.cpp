@@ -4,11 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
-#include "core/socket.h"
 #include "support/ranks.h"
 #include "tutti/comm/communicator.h"
 #include "tutti/comm/thread_ranks.h"
@@ -110,29 +108,6 @@ const test::RankProgram lacks_a_call("group_lacks_a_call", [] {
 
 TEST(GroupErrors, NameTheRankThatDoesNotCallSubgroup) {
   test::expect_success(test::run_processes(lacks_a_call, 3));
-}
-
-// Rank 2 has no port for messages.
-const test::RankProgram enters_without_a_port("group_enters_without_a_port", [] {
-  const auto environment = read_environment();
-  const auto taken = listen_tcp("0.0.0.0");
-  const std::string port = std::to_string(taken.address.port);
-  if (environment.rank == 2) ::setenv("TUTTI_PORT_RANGE", (port + "-" + port).c_str(), 1);
-  const auto communicator = Communicator::connect(environment);
-  const std::vector<std::string> errors{
-      "monitored_barrier: on rank 2 listening on ",
-      "rank 0 reports that other ranks did not enter the barrier",
-      "monitored_barrier: on rank 2 listening on ",
-  };
-  const auto rank = static_cast<std::size_t>(communicator.rank());
-  const std::vector<int> failed = rank == 1 ? std::vector<int>{} : std::vector<int>{2};
-  expect_text<PeerError>(
-      errors[rank], [&] { communicator.monitored_barrier(false, {.timeout = 5s}); }, failed);
-  communicator.barrier().wait();
-});
-
-TEST(GroupErrors, ARankWithoutAPortEndsAMonitoredBarrier) {
-  test::expect_success(test::run_processes(enters_without_a_port, 3));
 }
 
 const test::RankProgram waits_for_a_call("group_waits_for_a_call", [] {

@@ -77,7 +77,7 @@ void check_exception_of_rank_one(const std::function<void(OperationQueue& queue,
   auto transports = make_thread_transports(2);
   const auto run = [&](int rank) {
     auto backend = std::make_shared<P2pBackend>(std::move(transports[static_cast<std::size_t>(rank)]),
-                                                make_topology({0, 0}, rank), 15s);
+                                                make_topology({0, 0}, rank));
     const auto failing =
         std::make_shared<FailingGather>(std::move(backend), rank == 1 ? fails : FailingGather::Fails::never);
     const auto queue = std::make_shared<OperationQueue>(failing, 10s, "test", Services{});
@@ -170,7 +170,7 @@ class FailingSums final : public ForwardingBackend {
 };
 
 TEST(OperationQueue, AnExceptionInAGradientSumOfOneRankAloneEndsTheSum) {
-  auto one = std::make_shared<P2pBackend>(std::move(make_thread_transports(1)[0]), make_topology({0}, 0), 15s);
+  auto one = std::make_shared<P2pBackend>(std::move(make_thread_transports(1)[0]), make_topology({0}, 0));
   const auto queue =
       std::make_shared<OperationQueue>(std::make_shared<FailingSums>(std::move(one)), 10s, "test", Services{});
   const auto sum = queue->start_all_reduce(at::ones({10}), nullptr);
@@ -185,7 +185,7 @@ TEST(OperationQueue, AllocateBehindATaskThatMakesACall) {
   auto transports = make_thread_transports(2);
   const auto run = [&](int rank) {
     auto backend = std::make_shared<P2pBackend>(std::move(transports[static_cast<std::size_t>(rank)]),
-                                                make_topology({0, 0}, rank), 15s);
+                                                make_topology({0, 0}, rank));
     const auto recorder = flight::Recorder::create(folder.path(), {.rank = rank, .world_size = 2});
     const auto queue =
         std::make_shared<OperationQueue>(std::move(backend), 10s, "test", Services{.recorder = recorder});

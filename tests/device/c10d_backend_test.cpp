@@ -36,8 +36,7 @@ void run_backend_ranks(int size, const std::function<void(comm::Backend&, at::De
     const int rank = communicator.rank();
     simulated::set_current_device(rank);
     auto host = std::make_shared<comm::P2pBackend>(transports[static_cast<std::size_t>(rank)],
-                                                   comm::make_topology(std::vector<int>(transports.size()), rank),
-                                                   CommunicatorOptions().heartbeat_timeout);
+                                                   comm::make_topology(std::vector<int>(transports.size()), rank));
     const auto backend = comm::make_device_backend(host, nccl, "job");
     body(*backend, at::Device(simulated::type, static_cast<at::DeviceIndex>(rank)));
     communicator.barrier().wait();
@@ -250,8 +249,7 @@ TEST(C10dBackend, TheProgramUsesMemoryAfterTheKernelsThatAllocatedIt) {
   const at::Device device(simulated::type, 0);
   simulated::set_current_device(0);
   const auto transports = comm::make_thread_transports(2);
-  const auto host = std::make_shared<comm::P2pBackend>(transports[0], comm::make_topology({0, 0}, 0),
-                                                       CommunicatorOptions().heartbeat_timeout);
+  const auto host = std::make_shared<comm::P2pBackend>(transports[0], comm::make_topology({0, 0}, 0));
   const auto recorder = flight::Recorder::create(folder.path(), {.rank = 0, .world_size = 2});
   const auto queue = std::make_shared<comm::OperationQueue>(std::make_shared<ClearedMemory>(host), 20s, "test",
                                                             comm::Services{.recorder = recorder});

@@ -63,8 +63,7 @@ inline void run_device_ranks(int size, const std::function<void(const Communicat
         const auto log = std::make_shared<BackendLog>();
         auto host = std::make_shared<comm::P2pBackend>(
             transports[static_cast<std::size_t>(among.rank())],
-            comm::make_topology(std::vector<int>(static_cast<std::size_t>(size)), among.rank()),
-            options.heartbeat_timeout);
+            comm::make_topology(std::vector<int>(static_cast<std::size_t>(size)), among.rank()));
         C10dBackendFactory factory{
             .name = "sums", .device = at::kCPU, .make = [&among, log](const auto& group, int, int, c10::Device) {
               log->groups.push_back(group);

@@ -19,12 +19,11 @@ namespace {
 constexpr std::size_t max_bruck_bytes = std::size_t{1} << 20;
 
 // A message of Bruck's algorithm has the blocks of many ranks, so that payloads would cost more than they save.
-BackendTraits traits_over(const Transport& transport, std::chrono::milliseconds heartbeat_timeout) {
+BackendTraits traits_over(const Transport& transport) {
   const bool has_payloads = transport.size() <= max_direct_ranks;
   return {.name = transport.name(),
           .inline_payload_bytes = has_payloads ? padded_call_bytes : 0,
-          .equal_lengths = has_payloads,
-          .heartbeat_timeout = heartbeat_timeout};
+          .equal_lengths = has_payloads};
 }
 
 /// The parts of a tensor that holds one of equal size for each rank.
@@ -36,10 +35,8 @@ auto parts_of(const at::Tensor& tensor, int size) {
 
 }  // namespace
 
-P2pBackend::P2pBackend(std::shared_ptr<Transport> transport, Topology topology,
-                       std::chrono::milliseconds heartbeat_timeout)
-    : Backend(traits_over(*transport, heartbeat_timeout), transport->rank(), std::move(topology)),
-      transport_(std::move(transport)) {}
+P2pBackend::P2pBackend(std::shared_ptr<Transport> transport, Topology topology)
+    : Backend(traits_over(*transport), transport->rank(), std::move(topology)), transport_(std::move(transport)) {}
 
 std::unique_ptr<PendingAllReduce> P2pBackend::start_all_reduce(const Operation& operation, const at::Tensor& flat,
                                                                const std::shared_ptr<const WireCodec>& codec) {
@@ -95,10 +92,6 @@ void P2pBackend::all_gather(const Operation& operation, const at::Tensor& output
     return;
   }
   exchange_parts(operation, parts_of(output, size()), [&](int) { return contribution; });
-}
-
-void P2pBackend::all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input) {
-  exchange_parts(operation, parts_of(output, size()), parts_of(input, size()));
 }
 
 void P2pBackend::all_to_all_v(const Operation& operation, const std::vector<at::Tensor>& outputs,
@@ -180,8 +173,7 @@ std::shared_ptr<Backend> P2pBackend::split(const std::vector<int>& members, cons
                                            std::chrono::milliseconds timeout) {
   auto transport = transport_->split(members, name, timeout);
   const int new_rank = transport->rank();
-  return std::make_shared<P2pBackend>(std::move(transport), topology_of(topology(), members, new_rank),
-                                      traits().heartbeat_timeout);
+  return std::make_shared<P2pBackend>(std::move(transport), topology_of(topology(), members, new_rank));
 }
 
 }  // namespace tutti::comm

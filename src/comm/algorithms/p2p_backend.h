@@ -9,7 +9,7 @@ namespace tutti::comm {
 
 class P2pBackend final : public Backend {
  public:
-  P2pBackend(std::shared_ptr<Transport> transport, Topology topology, std::chrono::milliseconds heartbeat_timeout);
+  P2pBackend(std::shared_ptr<Transport> transport, Topology topology);
 
   std::unique_ptr<PendingAllReduce> start_all_reduce(const Operation& operation, const at::Tensor& flat,
                                                      const std::shared_ptr<const WireCodec>& codec) override;
@@ -20,7 +20,6 @@ class P2pBackend final : public Backend {
   void all_gather(const Operation& operation, const at::Tensor& output, const at::Tensor& input) override;
   void reduce_scatter(const Operation& operation, const at::Tensor& output, const at::Tensor& input,
                       ReduceOp op) override;
-  void all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input) override;
   void broadcast(const Operation& operation, const at::Tensor& tensor, int root) override;
   void all_to_all_v(const Operation& operation, const std::vector<at::Tensor>& outputs,
                     const std::vector<at::Tensor>& inputs, std::size_t longest) override;

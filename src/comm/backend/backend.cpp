@@ -1,8 +1,15 @@
 #include "comm/backend/backend.h"
 
+#include <cstddef>
+
 #include "comm/backend/topology.h"
 
 namespace tutti::comm {
+
+void Backend::all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input) {
+  const auto parts = [&](const at::Tensor& whole) { return whole.view({-1}).tensor_split(size()); };
+  all_to_all_v(operation, parts(output), parts(input), output.nbytes() / static_cast<std::size_t>(size()));
+}
 
 std::vector<std::byte> Backend::bootstrap_all_gather(const Operation& operation, std::span<const std::byte> input) {
   const auto exchange = start_small_all_gather(operation, input);

@@ -31,15 +31,14 @@ namespace tutti::comm {
 inline constexpr std::size_t padded_call_bytes = 1280;
 
 struct BackendTraits {
-  std::string name;                                ///< see Communicator::backend_name()
-  std::size_t inline_payload_bytes = 0;            ///< a small all-gather carries such a payload at no extra cost
-  bool equal_lengths = false;                      ///< ranks must pass a small all-gather equally many bytes
-  int spin_count = 0;                              ///< the number of times to poll a small all-gather before blocking
-  bool all_devices = false;                        ///< start_all_reduce() takes tensors on every device
-  std::optional<at::DeviceType> device{};          ///< start_all_reduce() also takes tensors on such devices
-  bool device_collectives = false;                 ///< the blocking collectives also take tensors on `device`
-  bool fixed_order = true;                         ///< sums on `device` add the ranks in a fixed order
-  std::chrono::milliseconds heartbeat_timeout{0};  ///< see CommunicatorOptions
+  std::string name;                        ///< see Communicator::backend_name()
+  std::size_t inline_payload_bytes = 0;    ///< a small all-gather carries such a payload at no extra cost
+  bool equal_lengths = false;              ///< ranks must pass a small all-gather equally many bytes
+  int spin_count = 0;                      ///< the number of times to poll a small all-gather before blocking
+  bool all_devices = false;                ///< start_all_reduce() takes tensors on every device
+  std::optional<at::DeviceType> device{};  ///< start_all_reduce() also takes tensors on such devices
+  bool device_collectives = false;         ///< the blocking collectives also take tensors on `device`
+  bool fixed_order = true;                 ///< sums on `device` add the ranks in a fixed order
 
   bool supports(at::DeviceType type) const { return type == at::kCPU || all_devices || type == device; }
 };
@@ -67,7 +66,7 @@ class Backend : public PeerHealth {
   virtual void all_gather(const Operation& operation, const at::Tensor& output, const at::Tensor& input) = 0;
   virtual void reduce_scatter(const Operation& operation, const at::Tensor& output, const at::Tensor& input,
                               ReduceOp op) = 0;
-  virtual void all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input) = 0;
+  virtual void all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input);
   virtual void broadcast(const Operation& operation, const at::Tensor& tensor, int root) = 0;
   /// Sends inputs[r] to rank r and receives rank r's part into outputs[r]. Both lists have one entry per rank. An entry
   /// may be empty; its length is equal on sender and receiver. `longest` is the length of the longest entry of any

@@ -53,17 +53,11 @@ class ForwardingBackend : public Backend {
 
  protected:
   ForwardingBackend(BackendTraits traits, std::shared_ptr<Backend> inner)
-      : Backend(with_heartbeat_timeout(std::move(traits), *inner), inner->rank(), inner->topology()),
-        inner_(std::move(inner)) {}
+      : Backend(std::move(traits), inner->rank(), inner->topology()), inner_(std::move(inner)) {}
   Backend& inner() const { return *inner_; }
   const std::shared_ptr<Backend>& shared_inner() const { return inner_; }
 
  private:
-  static BackendTraits with_heartbeat_timeout(BackendTraits traits, const Backend& inner) {
-    traits.heartbeat_timeout = inner.traits().heartbeat_timeout;
-    return traits;
-  }
-
   std::shared_ptr<Backend> inner_;
 };
 

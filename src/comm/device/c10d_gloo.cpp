@@ -38,17 +38,14 @@ std::string c10d_gloo_unavailable_reason() {
   return "";
 }
 
-C10dBackendFactory c10d_gloo_factory(c10::intrusive_ptr<c10d::Store> store, const std::string& interface,
-                                     const std::string& address, std::chrono::milliseconds timeout) {
-  const auto make = [store = std::move(store), interface, address, timeout](
-                        const std::string& group, int rank, int size,
-                        c10::Device) -> c10::intrusive_ptr<c10d::Backend> {
+C10dBackendFactory c10d_gloo_factory(c10::intrusive_ptr<c10d::Store> store, const std::string& address,
+                                     std::chrono::milliseconds timeout) {
+  const auto make = [store = std::move(store), address, timeout](const std::string& group, int rank, int size,
+                                                                 c10::Device) -> c10::intrusive_ptr<c10d::Backend> {
     const BlockSigpipe block;
     const ScopedThreadName gloo_thread("tutti-gloo-io");
     auto options = c10d::ProcessGroupGloo::Options::create(timeout);
-    constexpr bool lazy_init = true;
-    options->devices = {interface.empty() ? c10d::ProcessGroupGloo::createDeviceForHostname(address, lazy_init)
-                                          : c10d::ProcessGroupGloo::createDeviceForInterface(interface, lazy_init)};
+    options->devices = {c10d::ProcessGroupGloo::createDeviceForHostname(address, /*lazyInit=*/true)};
     return c10::make_intrusive<c10d::ProcessGroupGloo>(
         c10::make_intrusive<c10d::PrefixStore>("c10d_gloo/" + group, store), rank, size, std::move(options));
   };

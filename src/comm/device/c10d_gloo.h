@@ -11,8 +11,8 @@ namespace tutti::comm {
 
 /// Why this build has no Gloo backend; empty if it has one.
 std::string c10d_gloo_unavailable_reason();
-/// Makes c10d's Gloo backend. It listens at the network interface `interface`, or at `address` if that is empty.
-C10dBackendFactory c10d_gloo_factory(c10::intrusive_ptr<c10d::Store> store, const std::string& interface,
-                                     const std::string& address, std::chrono::milliseconds timeout);
+/// Makes c10d's Gloo backend. It listens at `address`.
+C10dBackendFactory c10d_gloo_factory(c10::intrusive_ptr<c10d::Store> store, const std::string& address,
+                                     std::chrono::milliseconds timeout);
 
 }  // namespace tutti::comm

@@ -1,26 +1,15 @@
 #include "comm/health/heartbeat_monitor.h"
 
 #include <algorithm>
-#include <iterator>
+#include <optional>
 #include <set>
-#include <system_error>
-#include <thread>
 
 #include "comm/backend/failure_timeouts.h"
 #include "core/describe.h"
+#include "core/log_without_waiting.h"
 #include "tutti/core/error.h"
-#include "tutti/core/logging.h"
 
 namespace tutti::comm {
-namespace {
-
-std::vector<int> union_of(const std::vector<int>& first, const std::vector<int>& second) {
-  std::vector<int> all;
-  std::ranges::set_union(first, second, std::back_inserter(all));
-  return all;
-}
-
-}  // namespace
 
 HeartbeatMonitor::HeartbeatMonitor(std::shared_ptr<JobEvents> events, HeartbeatMonitorOptions options)
     : events_(std::move(events)), options_(std::move(options)) {
@@ -29,9 +18,14 @@ HeartbeatMonitor::HeartbeatMonitor(std::shared_ptr<JobEvents> events, HeartbeatM
   }});
 }
 
-std::vector<int> HeartbeatMonitor::failed_ranks(const JobStatus& status) const {
-  auto failed = union_of(union_of(status.stopped, status.unreachable), status.exited);
-  return status.is_coordinator_unreachable ? union_of(failed, ranks_on_owner_node()) : failed;
+FailureCauses HeartbeatMonitor::failed_ranks(const JobStatus& status) const {
+  FailureCauses failed = status.failed;
+  const int owner = status.is_coordinator_unreachable ? events_->owner() : -1;
+  for (int rank = 0; owner >= 0 && rank < static_cast<int>(options_.node_of_rank.size()); ++rank) {
+    const auto node_of = [this](int one) { return options_.node_of_rank[static_cast<std::size_t>(one)]; };
+    if (node_of(rank) == node_of(owner) && rank != options_.rank) failed.emplace(rank, coordinator::Cause::unreachable);
+  }
+  return failed;
 }
 
 std::string HeartbeatMonitor::on_hosts(const std::vector<int>& ranks) const {
@@ -55,34 +49,27 @@ void HeartbeatMonitor::log_late(const coordinator::FailedRanks& late) const {
                     (is_stopped ? " (SIGSTOP or Ctrl+Z)" : " (host down, or network partition)") +
                     ". This is a failure after " + describe_duration(options_.heartbeat_timeout) +
                     " (CommunicatorOptions::heartbeat_timeout).";
-  // The calling thread sends the heartbeats, and writing waits while the reader of standard error is stopped.
-  try {
-    std::thread([logger = Logger(options_.rank), text] { logger.warning(text); }).detach();
-  } catch (const std::system_error&) {
-    // The line is dropped, like any log line that cannot be written.
-  }
-}
-
-std::vector<int> HeartbeatMonitor::ranks_on_owner_node() const {
-  const int owner = events_->owner();
-  std::vector<int> ranks;
-  for (std::size_t rank = 0; owner >= 0 && rank < options_.node_of_rank.size(); ++rank) {
-    const bool is_on_node = options_.node_of_rank[rank] == options_.node_of_rank[static_cast<std::size_t>(owner)];
-    if (is_on_node && static_cast<int>(rank) != options_.rank) ranks.push_back(static_cast<int>(rank));
-  }
-  return ranks;
+  warn_without_waiting(Logger(options_.rank), text);  // this thread sends the heartbeats
 }
 
 void GroupHealth::throw_if_peers_failed() const {
   if (!monitor_ || !monitor_->events()->has_failed()) return;
   const auto status = monitor_->events()->status();
-  const auto failed = members_among(monitor_->failed_ranks(status));
+  const auto causes = monitor_->failed_ranks(status);
+  const auto members_failed_by = [&](std::optional<coordinator::Cause> which) {
+    std::vector<int> ranks;
+    for (const auto& [rank, cause] : causes) {
+      if (!which || cause == which) ranks.push_back(rank);
+    }
+    return members_among(ranks);
+  };
+  const auto failed = members_failed_by(std::nullopt);
   if (failed.empty() && !status.is_coordinator_lost) return;
   // An exit may be the cause of other failures.
-  if (const auto exited = members_among(status.exited); !exited.empty()) {
+  if (const auto exited = members_failed_by(coordinator::Cause::exited); !exited.empty()) {
     throw TransferError(TransferError::Kind::process_exited, exited, "process exited");
   }
-  const bool are_stopped = !failed.empty() && members_among(status.stopped) == failed;
+  const bool are_stopped = !failed.empty() && members_failed_by(coordinator::Cause::stopped) == failed;
   throw TransferError(are_stopped ? TransferError::Kind::process_stopped : TransferError::Kind::heartbeat_lost, failed,
                       "missed heartbeats", monitor_->heartbeat_timeout());
 }
@@ -90,18 +77,16 @@ void GroupHealth::throw_if_peers_failed() const {
 std::exception_ptr GroupHealth::failure_of(int member, const std::string& call) const {
   if (!monitor_ || !monitor_->events()->has_failed()) return nullptr;
   const auto status = monitor_->events()->status();
-  const auto is_among = [&](const std::vector<int>& global_ranks) {
-    return member >= 0 && std::ranges::binary_search(global_ranks, global_ranks_.at(static_cast<std::size_t>(member)));
-  };
-  const auto text = [&] {
-    const int rank = global_ranks_[static_cast<std::size_t>(member)];
-    return call + ": rank " + std::to_string(rank) + monitor_->on_hosts({rank});
-  };
-  if (is_among(status.exited)) return std::make_exception_ptr(PeerError(text() + " exited", {member}));
-  if (is_among(monitor_->failed_ranks(status))) {
-    const bool is_stopped = is_among(status.stopped);
+  const auto causes = monitor_->failed_ranks(status);
+  const int rank = member < 0 ? member : global_ranks_.at(static_cast<std::size_t>(member));
+  if (const auto found = causes.find(rank); found != causes.end()) {
+    const std::string text = call + ": rank " + std::to_string(rank) + monitor_->on_hosts({rank});
+    if (found->second == coordinator::Cause::exited) {
+      return std::make_exception_ptr(PeerError(text + " exited", {member}));
+    }
+    const bool is_stopped = found->second == coordinator::Cause::stopped;
     return std::make_exception_ptr(
-        TimeoutError(text() + (is_stopped ? " has been stopped for " : " missed heartbeats for ") +
+        TimeoutError(text + (is_stopped ? " has been stopped for " : " missed heartbeats for ") +
                          describe_duration(monitor_->heartbeat_timeout()) +
                          (is_stopped ? " (SIGSTOP or Ctrl+Z)" : " (host down, or network partition)"),
                      {member}));

@@ -26,10 +26,10 @@ class HeartbeatMonitor {
   HeartbeatMonitor(const HeartbeatMonitor&) = delete;
   HeartbeatMonitor& operator=(const HeartbeatMonitor&) = delete;
 
-  /// The global ranks, ascending, that have failed in `status`: those that are stopped or unreachable for the heartbeat
-  /// timeout, or that exited 1 s ago. A peer that is connected to an exited rank sees at once that the connection is
-  /// closed. If the machine of the coordinator does not answer, also the ranks on the node of its owner.
-  std::vector<int> failed_ranks(const JobStatus& status) const;
+  /// The ranks that have failed in `status`: those that are stopped or unreachable for the heartbeat timeout, or that
+  /// exited 1 s ago. A peer that is connected to an exited rank sees at once that the connection is closed. If the
+  /// machine of the coordinator does not answer, also the ranks on the node of its owner.
+  FailureCauses failed_ranks(const JobStatus& status) const;
   std::chrono::milliseconds heartbeat_timeout() const { return options_.heartbeat_timeout; }
   /// " (on HOST)": the machines of global ranks; empty if all ranks of the job are on one.
   std::string on_hosts(const std::vector<int>& ranks) const;
@@ -39,7 +39,6 @@ class HeartbeatMonitor {
 
  private:
   void log_late(const coordinator::FailedRanks& late) const;
-  std::vector<int> ranks_on_owner_node() const;
 
   const std::shared_ptr<JobEvents> events_;
   const HeartbeatMonitorOptions options_;

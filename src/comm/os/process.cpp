@@ -97,13 +97,12 @@ ProcessProbe::ProcessProbe(const ProcessIdentity& process) : pid_(process.pid) {
   if (process.time_namespace == this_process().time_namespace) start_time_ = process.start_time;
 }
 
-ProcessState ProcessProbe::state() const {
+bool ProcessProbe::has_exited() const {
   const auto proc_stat = read_proc_stat(folder_of(pid_));
-  if (!proc_stat) return has_been_reaped(pid_) ? ProcessState::exited : ProcessState::running;
+  if (!proc_stat) return has_been_reaped(pid_);
   const bool pid_reused = start_time_ != 0 && proc_stat->start_time != start_time_;
-  if (pid_reused || proc_stat->state == 'Z' || proc_stat->state == 'X') return ProcessState::exited;
-  if (proc_stat->state == 'T') return ProcessState::stopped;
-  return is_dumping_core(pid_) ? ProcessState::exited : ProcessState::running;
+  if (pid_reused || proc_stat->state == 'Z' || proc_stat->state == 'X') return true;
+  return proc_stat->state != 'T' && is_dumping_core(pid_);
 }
 
 }  // namespace tutti::comm

@@ -35,12 +35,6 @@ struct ProcessIdentity {
 /// numbers.
 const ProcessIdentity& this_process();
 
-enum class ProcessState {
-  running,
-  stopped,  ///< suspended by a signal (SIGSTOP, Ctrl+Z); a process that a debugger stopped counts as running
-  exited,   ///< includes a process that its parent has not reaped yet, and one that writes a core file
-};
-
 /// What /proc tells of a process or of one of its threads.
 struct ProcStat {
   std::string name;
@@ -53,15 +47,16 @@ std::optional<ProcStat> read_proc_stat(const std::string& folder);
 /// Whether the content of /proc/PID/status says that the process writes a core file. No I/O.
 bool reports_core_dump(std::string_view status);
 
-/// Reads the state of a process in the same PID namespace. A probe holds no file descriptor, because each rank has one
-/// probe for every rank of its node. Thread safe.
+/// Tells whether a process in the same PID namespace has exited. A probe holds no file descriptor, because each rank
+/// has one probe for every rank of its node. Thread safe.
 class ProcessProbe {
  public:
   /// Takes the start time from `process` and reads no file: N ranks create N * N probes.
   explicit ProcessProbe(const ProcessIdentity& process);
 
-  /// Reads files of /proc. A process whose file cannot be read counts as running.
-  ProcessState state() const;
+  /// Reads files of /proc. Also true for a process that its parent has not reaped yet, and one that writes a core file.
+  /// False if the files cannot be read.
+  bool has_exited() const;
 
  private:
   pid_t pid_;

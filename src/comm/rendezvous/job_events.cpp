@@ -8,13 +8,6 @@ namespace {
 
 constexpr std::chrono::milliseconds grace_after_exit(1000);
 
-void add_ranks(std::vector<int>& known, const std::vector<int>& ranks) {
-  known.insert(known.end(), ranks.begin(), ranks.end());
-  std::ranges::sort(known);
-  const auto duplicates = std::ranges::unique(known);
-  known.erase(duplicates.begin(), duplicates.end());
-}
-
 }  // namespace
 
 coordinator::ClientEvents JobEvents::handlers() {
@@ -28,11 +21,12 @@ coordinator::ClientEvents JobEvents::handlers() {
 
 JobStatus JobEvents::status() const {
   const std::lock_guard lock(mutex_);
-  auto status = status_;
   const auto now = Clock::now();
-  status.is_coordinator_lost = coordinator_lost_at_ && now >= *coordinator_lost_at_;
-  for (const auto& [rank, time] : exited_at_) {
-    if (now >= time) status.exited.push_back(rank);
+  JobStatus status{.failed = {},
+                   .is_coordinator_lost = coordinator_lost_at_ && now >= *coordinator_lost_at_,
+                   .is_coordinator_unreachable = is_coordinator_unreachable_};
+  for (const auto& [rank, failure] : failures_) {
+    if (now >= failure.acts_from) status.failed.emplace(rank, failure.cause);
   }
   return status;
 }
@@ -44,13 +38,15 @@ Deadline JobEvents::next_change() const {
     if (time > now) next = std::min(next, time);
   };
   if (coordinator_lost_at_) add(*coordinator_lost_at_);
-  for (const auto& [rank, time] : exited_at_) add(time);
+  for (const auto& [rank, failure] : failures_) add(failure.acts_from);
   return next;
 }
 
 bool JobEvents::has_ended(int rank) const {
   const std::lock_guard lock(mutex_);
-  return exited_at_.contains(rank) || std::ranges::binary_search(status_.left, rank);
+  const auto failure = failures_.find(rank);
+  const bool has_exited = failure != failures_.end() && failure->second.cause == coordinator::Cause::exited;
+  return has_exited || left_.contains(rank);
 }
 
 std::optional<std::string> JobEvents::lost_reason() const {
@@ -60,8 +56,7 @@ std::optional<std::string> JobEvents::lost_reason() const {
 
 bool JobEvents::has_failed() const {
   const std::lock_guard lock(mutex_);
-  const bool has_failed_ranks = !exited_at_.empty() || !status_.stopped.empty() || !status_.unreachable.empty();
-  return has_failed_ranks || lost_reason_;
+  return !failures_.empty() || lost_reason_;
 }
 
 std::map<int, std::string> JobEvents::reports(const std::string& group) const {
@@ -89,8 +84,12 @@ std::shared_ptr<void> JobEvents::subscribe(Listener listener) {
           }};
 }
 
-void JobEvents::add_exited(const std::vector<int>& ranks) {
-  for (const int rank : ranks) exited_at_.try_emplace(rank, Clock::now() + grace_after_exit);
+// A rank that was stopped may exit later: it has failed already.
+void JobEvents::add_failed(int rank, coordinator::Cause cause) {
+  const bool has_exited = cause == coordinator::Cause::exited;
+  const auto acts_from = Clock::now() + (has_exited ? grace_after_exit : grace_after_exit.zero());
+  const auto [known, is_new] = failures_.try_emplace(rank, Failure{.cause = cause, .acts_from = acts_from});
+  if (!is_new && has_exited) known->second.cause = cause;
 }
 
 void JobEvents::change() {
@@ -102,17 +101,7 @@ void JobEvents::on_failed(const coordinator::FailedRanks& event) {
   const std::lock_guard listeners_lock(listeners_mutex_);
   if (!event.is_warning) {
     const std::lock_guard lock(mutex_);
-    switch (event.cause) {
-      case coordinator::Cause::exited:
-        add_exited(event.ranks);
-        break;
-      case coordinator::Cause::stopped:
-        add_ranks(status_.stopped, event.ranks);
-        break;
-      case coordinator::Cause::unreachable:
-        add_ranks(status_.unreachable, event.ranks);
-        break;
-    }
+    for (const int rank : event.ranks) add_failed(rank, event.cause);
     change();
   }
   for (const Listener& listener : listeners_) {
@@ -122,7 +111,7 @@ void JobEvents::on_failed(const coordinator::FailedRanks& event) {
 
 void JobEvents::on_left(const std::vector<int>& ranks) {
   const std::lock_guard lock(mutex_);
-  add_ranks(status_.left, ranks);
+  left_.insert(ranks.begin(), ranks.end());
   change();
 }
 
@@ -145,12 +134,11 @@ void JobEvents::on_lost(std::optional<coordinator::Cause> cause, const std::stri
   {
     const std::lock_guard lock(mutex_);
     lost_reason_ = why;
-    if (std::ranges::find(status_.left, owner_) == status_.left.end()) {
+    if (!left_.contains(owner_)) {
       const bool has_exited = cause == coordinator::Cause::exited;
       coordinator_lost_at_ = Clock::now() + (has_exited ? grace_after_exit : grace_after_exit.zero());
-      status_.is_coordinator_unreachable = cause == coordinator::Cause::unreachable;
-      if (owner_ >= 0 && has_exited) add_exited({owner_});
-      if (owner_ >= 0 && cause == coordinator::Cause::stopped) add_ranks(status_.stopped, {owner_});
+      is_coordinator_unreachable_ = cause == coordinator::Cause::unreachable;
+      if (owner_ >= 0 && cause && !is_coordinator_unreachable_) add_failed(owner_, *cause);
     }
     change();
   }

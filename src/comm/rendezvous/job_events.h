@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -16,14 +17,14 @@
 
 namespace tutti::comm {
 
-/// The state of the job's ranks. All lists are global ranks in ascending order, and only grow.
+/// Why ranks have failed, by global rank.
+using FailureCauses = std::map<int, coordinator::Cause>;
+
+/// The state of the job's ranks.
 struct JobStatus {
-  /// Without having left, 1 s ago or earlier: calls that they had completed have ended.
-  std::vector<int> exited;
-  std::vector<int> left;         ///< in good order
-  std::vector<int> stopped;      ///< for the heartbeat timeout
-  std::vector<int> unreachable;  ///< likewise
-  /// No rank of the job can continue. After an exit it becomes true with a delay of 1 s, as `exited` does.
+  /// Those that have exited, without having left, are here 1 s later: then calls that they had completed have ended.
+  FailureCauses failed;
+  /// No rank of the job can continue. After an exit it becomes true with a delay of 1 s too.
   bool is_coordinator_lost = false;
   bool is_coordinator_unreachable = false;  ///< its machine does not answer
 };
@@ -70,17 +71,22 @@ class JobEvents : public std::enable_shared_from_this<JobEvents> {
   void on_report(const std::string& group, int rank, const std::string& text);
   void on_deadlock(const coordinator::Deadlock& deadlock);
   void on_lost(std::optional<coordinator::Cause> cause, const std::string& why);
-  void add_exited(const std::vector<int>& ranks);
+  void add_failed(int rank, coordinator::Cause cause);
   void change();
 
   const int owner_;
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::uint64_t version_ = 0;
-  JobStatus status_;
+  struct Failure {
+    coordinator::Cause cause;
+    Deadline acts_from;
+  };
+  std::map<int, Failure> failures_;  // by rank
+  std::set<int> left_;               // in good order
   std::optional<std::string> lost_reason_;
-  std::map<int, Deadline> exited_at_;  // by rank
   std::optional<Deadline> coordinator_lost_at_;
+  bool is_coordinator_unreachable_ = false;
   std::map<std::string, std::map<int, std::string>> reports_;  // by group and global rank
 
   std::mutex listeners_mutex_;  // taken before mutex_

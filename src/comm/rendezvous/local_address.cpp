@@ -72,8 +72,6 @@ std::optional<std::string> address_for_other_machines() {
   return first_network_address();
 }
 
-}  // namespace
-
 std::string local_address_towards(const std::string& host) {
   int failure = 0;
   const Targets targets = resolve_within(std::chrono::seconds(30), host, failure);
@@ -88,6 +86,8 @@ std::string local_address_towards(const std::string& host) {
   throw UsageError("There is no route to MASTER_ADDR '" + host +
                    "'. Set GLOO_SOCKET_IFNAME to the network interface that the ranks share.");
 }
+
+}  // namespace
 
 bool is_another_machine(const std::string& host) {
   int failure = 0;

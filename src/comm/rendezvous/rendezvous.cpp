@@ -1,6 +1,5 @@
 #include "comm/rendezvous/rendezvous.h"
 
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <algorithm>
@@ -14,7 +13,6 @@
 
 #include "comm/backend/current_operation.h"
 #include "comm/backend/topology.h"
-#include "comm/rendezvous/coordinator_store.h"
 #include "comm/rendezvous/local_address.h"
 #include "core/describe.h"
 #include "core/in_this_process.h"
@@ -41,11 +39,7 @@ milliseconds time_until(Deadline end) {
 
 Rendezvous rendezvous_at(std::shared_ptr<JobConnection> job, const std::string& group,
                          const CoordinatorOptions& options) {
-  const auto store = c10::make_intrusive<CoordinatorStore>(job->client(), options.connect_timeout);
-  return {.store = c10::make_intrusive<c10d::PrefixStore>(group, store),
-          .job = std::move(job),
-          .group = group,
-          .members = all_ranks(options.world_size)};
+  return {.job = std::move(job), .group = group, .members = all_ranks(options.world_size)};
 }
 
 std::shared_ptr<JobConnection> connect_to(CoordinatorPlace place, const coordinator::Member& member,
@@ -266,9 +260,7 @@ bool appears_soon(c10d::Store& store, const std::string& key) {
 }  // namespace
 
 Rendezvous rendezvous_of_group(const Rendezvous& rendezvous, const std::string& name, const std::vector<int>& members) {
-  Rendezvous group{.store = c10::make_intrusive<c10d::PrefixStore>(name, rendezvous.store),
-                   .job = rendezvous.job,
-                   .group = rendezvous.group + "/" + name};
+  Rendezvous group{.job = rendezvous.job, .group = rendezvous.group + "/" + name};
   for (const int member : members) group.members.push_back(rendezvous.members.at(static_cast<std::size_t>(member)));
   return group;
 }
@@ -304,7 +296,8 @@ JobRendezvous join_job(const Environment& environment, const JobSecretPtr& secre
       if (Clock::now() + reconnect_interval > deadline) throw_unreachable(environment, late.what(), timeout);
       cause = late.what();
     } catch (const PeerError& lost) {
-      const bool is_lost = rendezvous.job && rendezvous.job->events()->lost_reason();
+      // Another try at an agent's store would wait for a coordinator that rank 0 does not start.
+      const bool is_lost = !environment.agent_store && (!rendezvous.job || rendezvous.job->events()->lost_reason());
       if (!is_lost || Clock::now() + reconnect_interval > deadline) throw;
       cause = lost.what();
     } catch (const UsageError&) {

@@ -18,7 +18,6 @@ namespace tutti::comm {
 
 /// A group's part of the job's coordinator. Copies share it.
 struct Rendezvous {
-  c10::intrusive_ptr<c10d::Store> store;  ///< threads may use it at the same time
   std::shared_ptr<JobConnection> job{};
   std::string group{};         ///< its name at the coordinator
   std::vector<int> members{};  ///< global ranks

@@ -67,15 +67,6 @@ void ShmBackend::reduce_scatter(const Operation& operation, const at::Tensor& ou
   inner().reduce_scatter(operation, output, input, op);
 }
 
-void ShmBackend::all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input) {
-  const auto parts = [&](const at::Tensor& whole) { return whole.view({-1}).tensor_split(size()); };
-  if (auto* staged = staged_collectives(operation)) {
-    return staged->all_to_all_v(parts(output), parts(input), output.nbytes() / static_cast<std::size_t>(size()),
-                                {operation});
-  }
-  inner().all_to_all(operation, output, input);
-}
-
 void ShmBackend::broadcast(const Operation& operation, const at::Tensor& tensor, int root) {
   if (auto* staged = staged_collectives(operation)) return staged->broadcast(tensor, root, {operation});
   inner().broadcast(operation, tensor, root);

@@ -31,7 +31,9 @@ class ShmBackend final : public ForwardingBackend {
   void all_gather(const Operation& operation, const at::Tensor& output, const at::Tensor& input) override;
   void reduce_scatter(const Operation& operation, const at::Tensor& output, const at::Tensor& input,
                       ReduceOp op) override;
-  void all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input) override;
+  void all_to_all(const Operation& operation, const at::Tensor& output, const at::Tensor& input) override {
+    Backend::all_to_all(operation, output, input);  // in shared memory too
+  }
   void broadcast(const Operation& operation, const at::Tensor& tensor, int root) override;
   void all_to_all_v(const Operation& operation, const std::vector<at::Tensor>& outputs,
                     const std::vector<at::Tensor>& inputs, std::size_t longest) override;

@@ -10,7 +10,6 @@
 
 #include "comm/backend/current_operation.h"
 #include "comm/backend/describe.h"
-#include "comm/backend/failure_timeouts.h"
 #include "comm/backend/topology.h"
 #include "tutti/core/error.h"
 #include "tutti/core/logging.h"
@@ -117,13 +116,13 @@ std::shared_ptr<NodeState> NodeState::connect(Backend& backend, std::shared_ptr<
                                               const Operation& operation, std::string& reason) {
   MappedMemory mapped = create_and_map(backend, operation, sizeof(RankState), reason);
   if (mapped.memory.empty()) return nullptr;
-  return std::shared_ptr<NodeState>(new NodeState(std::move(mapped.memory), backend.rank(), mapped.addresses,
-                                                  std::move(health), backend.traits().heartbeat_timeout));
+  return std::shared_ptr<NodeState>(
+      new NodeState(std::move(mapped.memory), backend.rank(), mapped.addresses, std::move(health)));
 }
 
 NodeState::NodeState(SharedMemory memory, int rank, const std::vector<SegmentAddress>& addresses,
-                     std::shared_ptr<const PeerHealth> health, std::chrono::milliseconds heartbeat_timeout)
-    : memory_(std::move(memory)), rank_(rank), health_(std::move(health)), heartbeat_timeout_(heartbeat_timeout) {
+                     std::shared_ptr<const PeerHealth> health)
+    : memory_(std::move(memory)), rank_(rank), health_(std::move(health)) {
   for (const SegmentAddress& address : addresses) processes_.emplace_back(address.process);
   // Spinning helps only if the awaited rank runs at the same time. The queue thread needs a core beside the thread that
   // computes. A thread that waits for a result has a core to itself, because it does not compute meanwhile.
@@ -137,54 +136,36 @@ NodeState::NodeState(SharedMemory memory, int rank, const std::vector<SegmentAdd
 class NodeState::PeerCheck {
  public:
   explicit PeerCheck(const NodeState& node) : node_(node) {}
-  ~PeerCheck() { end_stop_log(); }
-  PeerCheck(const PeerCheck&) = delete;
-  PeerCheck& operator=(const PeerCheck&) = delete;
 
   /// Throws TransferError if `rank` cannot reach `awaited` any more. Logs a warning if one is due.
   void operator()(int rank, const AwaitedCounter& awaited, const Operation& operation) {
     // The warning's time begins with the first check, because most waits end before it.
     const auto now = Clock::now();
-    if (rank_ != rank) {
-      end_stop_log();
-      rank_ = rank;
-      stopped_timer_ = {};
-    }
     if (!warning_) warning_.emplace(now);
+    const bool looks = std::exchange(rank_, rank) != rank || now >= next_look_;
+    if (looks) next_look_ = now + look_interval;
     const bool closed = node_.of(rank).closed.load();
-    const bool due = stopped_timer_.due(now);
-    const auto state = due ? node_.processes_[rank].state() : ProcessState::running;
-    const bool exited = due && (state == ProcessState::exited || node_.health_->peer_exited(rank));
-    const auto stopped_time = due ? stopped_timer_.check(now, state == ProcessState::stopped) : Clock::duration::zero();
-    if (due && state != ProcessState::stopped) end_stop_log();
-    const bool stopped = stopped_time >= node_.heartbeat_timeout_;
+    const bool process_exited = looks && node_.processes_[rank].has_exited();
+    const bool exited = process_exited || (looks && node_.health_->peer_exited(rank));
     // A rank that has reached the value and closed the communicator since then has not failed. Its state was read
     // above, before this check.
     if (node_.reached(rank, awaited)) return;
     if (node_.local().closed.load())
       throw TransferError(TransferError::Kind::connection_closed, {rank}, "this rank has closed the communicator");
-    if (stopped)
-      throw TransferError(TransferError::Kind::process_stopped, {rank}, "process stopped", node_.heartbeat_timeout_);
-    if (closed && state != ProcessState::exited)
+    if (closed && !process_exited)
       throw TransferError(TransferError::Kind::connection_closed, {rank}, "the peer has closed the communicator");
     if (exited) throw TransferError(TransferError::Kind::process_exited, {rank}, "process exited");
-    if (stopped_time >= report_delay && !has_logged_stop_ && !node_.of(rank).stop_logged.exchange(true)) {
-      has_logged_stop_ = true;
-      node_.log_stopped_peer(rank, operation, now);
-    }
+    if (looks) node_.health_->throw_if_peers_failed();
     if (!SuppressSlowWarning::is_active() && warning_->due(now))
       node_.log_slow_peers(awaited, operation, warning_->waited(now), now);
   }
 
  private:
-  void end_stop_log() {
-    if (std::exchange(has_logged_stop_, false)) node_.of(rank_).stop_logged.store(false);
-  }
+  static constexpr auto look_interval = std::chrono::milliseconds(50);
 
   const NodeState& node_;
   int rank_ = -1;
-  bool has_logged_stop_ = false;
-  StoppedTimer stopped_timer_;
+  Deadline next_look_{};
   std::optional<SlowOperationWarning> warning_;
 };
 
@@ -261,15 +242,6 @@ void NodeState::log_slow_peers(const AwaitedCounter& awaited, const Operation& o
   if (count > max_named) absent += "; and " + std::to_string(count - max_named) + " more";
   Logger(operation.job_ranks.of(global_rank(rank_)))
       .warning(operation.describe_with_call_site() + " has waited for " + describe_duration(waited) + " for " + absent);
-}
-
-void NodeState::log_stopped_peer(int peer, const Operation& operation, Deadline now) const {
-  Logger(operation.job_ranks.of(global_rank(rank_)))
-      .warning("rank " + std::to_string(operation.job_ranks.of(global_rank(peer))) + " has been stopped for " +
-               describe_duration(report_delay) +
-               " (SIGSTOP or Ctrl+Z; its last call here: " + of(peer).last_operation.describe(now) + "). " +
-               operation.describe_with_call_site() + " waits for it and fails after " +
-               describe_duration(heartbeat_timeout_) + " (CommunicatorOptions::heartbeat_timeout).");
 }
 
 void NodeState::close() noexcept {

@@ -16,7 +16,6 @@
 #include "comm/shm/last_operation.h"
 #include "comm/shm/segment.h"
 #include "comm/shm/sequence_counter.h"
-#include "comm/shm/stopped_timer.h"
 
 namespace tutti::comm {
 
@@ -82,7 +81,6 @@ struct RankState {
   alignas(64) SequenceCounter chunks_reduced;
   alignas(64) SequenceCounter chunks_read;
   alignas(64) std::atomic<bool> closed;  // the rank has closed the communicator
-  std::atomic<bool> stop_logged;         // a waiting rank has logged that this rank's process is stopped
   alignas(64) LastOperation last_operation;
   alignas(64) std::atomic<std::uint32_t> failure_message_length;  // 0 before the rank publishes a failure report
   char failure_message[failure_message_bytes];                    // the rank's failure report
@@ -106,8 +104,8 @@ class NodeState final : public FailureBoard {
   RankState& local() const { return of(rank_); }
 
   /// Blocks until every rank's `counter` has reached `value`. Throws TransferError, which names the ranks that have not
-  /// reached it, at the deadline, or if a rank exited, closed the communicator, or has been stopped for the heartbeat
-  /// timeout. The lowest waiting rank logs slow-operation warnings.
+  /// reached it, at the deadline, or if a rank exited or closed the communicator; and as PeerHealth does. The lowest
+  /// waiting rank logs slow-operation warnings.
   void wait_for_all(SequenceCounter RankState::*counter, std::uint32_t value, const OperationDeadline& wait) const;
 
   /// The same for rank 0 only, and without warnings: rank 0 logs for which ranks it waits itself.
@@ -129,7 +127,7 @@ class NodeState final : public FailureBoard {
   /// True if `rank` has closed the communicator or its process has exited. A process that has called exec() still runs,
   /// but has closed its connection to the coordinator.
   bool peer_exited(int rank) const {
-    return of(rank).closed.load() || processes_[rank].state() == ProcessState::exited || health_->peer_exited(rank);
+    return of(rank).closed.load() || processes_[rank].has_exited() || health_->peer_exited(rank);
   }
 
   void close() noexcept;
@@ -142,7 +140,7 @@ class NodeState final : public FailureBoard {
 
  private:
   NodeState(SharedMemory memory, int rank, const std::vector<SegmentAddress>& addresses,
-            std::shared_ptr<const PeerHealth> health, std::chrono::milliseconds heartbeat_timeout);
+            std::shared_ptr<const PeerHealth> health);
   class PeerCheck;
   struct AwaitedCounter {
     SequenceCounter RankState::*counter;
@@ -154,14 +152,12 @@ class NodeState final : public FailureBoard {
   }
   void log_slow_peers(const AwaitedCounter& awaited, const Operation& operation, std::chrono::seconds waited,
                       Deadline now) const;
-  void log_stopped_peer(int peer, const Operation& operation, Deadline now) const;
   int global_rank(int rank) const { return global_ranks_.empty() ? rank : global_ranks_[rank]; }
 
   SharedMemory memory_;
   int rank_;
   std::vector<int> global_ranks_;
   std::shared_ptr<const PeerHealth> health_;
-  std::chrono::milliseconds heartbeat_timeout_;
   int queue_spin_count_;                 // on the communicator's queue thread
   int spin_count_;                       // on the thread that waits for the result
   std::vector<ProcessProbe> processes_;  // by rank

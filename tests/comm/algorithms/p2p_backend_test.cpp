@@ -54,7 +54,7 @@ void run_ranks(int size, const std::function<void(const Communicator&, CountingT
     ranks.emplace_back([&, rank] {
       const auto transport = std::make_shared<CountingTransport>(transports[static_cast<std::size_t>(rank)]);
       auto topology = make_topology(std::vector<int>(static_cast<std::size_t>(size)), rank);
-      const auto backend = std::make_shared<P2pBackend>(transport, std::move(topology), std::chrono::seconds(20));
+      const auto backend = std::make_shared<P2pBackend>(transport, std::move(topology));
       body(make_communicator(backend, {.timeout = std::chrono::seconds(20)}, "job", {}), *transport);
     });
   }

@@ -77,8 +77,7 @@ TEST(DeviceBackend, AFailureOnTheHostAbortsTheC10dBackend) {
 }
 
 TEST(DeviceBackend, ABackendThatCannotConnectIsAPeerErrorThatSaysWhy) {
-  auto host = std::make_shared<comm::P2pBackend>(comm::make_thread_transports(1).front(), comm::make_topology({0}, 0),
-                                                 CommunicatorOptions().heartbeat_timeout);
+  auto host = std::make_shared<comm::P2pBackend>(comm::make_thread_transports(1).front(), comm::make_topology({0}, 0));
   C10dBackendFactory broken{.name = "broken",
                             .device = at::kCPU,
                             .make = [](const auto&, int, int, c10::Device) -> c10::intrusive_ptr<c10d::Backend> {

@@ -28,7 +28,6 @@
 #include "comm/deadlock/inflight_calls.h"
 #include "comm/rendezvous/job_connection.h"
 #include "comm/shm/segment.h"
-#include "comm/shm/stopped_timer.h"
 #include "core/in_this_process.h"
 #include "core/socket.h"
 #include "tutti/core/error.h"
@@ -96,27 +95,27 @@ ProcessIdentity identity_of(pid_t process) {
 TEST(ProcessProbe, DetectsAnExitBeforeTheParentReapsIt) {
   const Sleeper child;
   const ProcessProbe watch(identity_of(child.process()));
-  EXPECT_EQ(watch.state(), ProcessState::running);
+  EXPECT_FALSE(watch.has_exited());
   child.kill();
-  EXPECT_EQ(watch.state(), ProcessState::exited);
+  EXPECT_TRUE(watch.has_exited());
 }
 
-TEST(ProcessProbe, DistinguishesAStoppedProcessFromAWaitingOne) {
+TEST(ProcessProbe, AStoppedProcessHasNotExited) {
   const Sleeper child;
   const ProcessProbe watch(identity_of(child.process()));
   siginfo_t info{};
   const auto id = static_cast<id_t>(child.process());
-  EXPECT_EQ(watch.state(), ProcessState::running);
+  EXPECT_FALSE(watch.has_exited());
   for (int time = 0; time < 2; ++time) {
     ::kill(child.process(), SIGSTOP);
     ASSERT_EQ(::waitid(P_PID, id, &info, WSTOPPED), 0);
-    EXPECT_EQ(watch.state(), ProcessState::stopped);
+    EXPECT_FALSE(watch.has_exited());
     ::kill(child.process(), SIGCONT);
     ASSERT_EQ(::waitid(P_PID, id, &info, WCONTINUED), 0);
-    EXPECT_EQ(watch.state(), ProcessState::running);
+    EXPECT_FALSE(watch.has_exited());
   }
   child.kill();
-  EXPECT_EQ(watch.state(), ProcessState::exited);
+  EXPECT_TRUE(watch.has_exited());
 }
 
 /// Sets the environment variable for the object's lifetime.
@@ -177,57 +176,40 @@ TEST(ProcessProbe, ACoreDumpIsReadFromTheStatus) {
   EXPECT_FALSE(reports_core_dump(""));
 }
 
-TEST(StoppedTimer, CountsOnlyFrequentChecks) {
-  using std::chrono::milliseconds;
-  const Deadline begin{};
-  StoppedTimer clock;
-  EXPECT_TRUE(clock.due(begin)) << "an exit must be seen before the poll interval has passed";
-  EXPECT_EQ(clock.check(begin, true), milliseconds(0));
-  EXPECT_FALSE(clock.due(begin + milliseconds(49)));
-  EXPECT_TRUE(clock.due(begin + milliseconds(50)));
-  EXPECT_EQ(clock.check(begin + milliseconds(50), true), milliseconds(50));
-  EXPECT_FALSE(clock.due(begin + milliseconds(75)));
-  EXPECT_EQ(clock.check(begin + milliseconds(125), true), milliseconds(125));
-  EXPECT_EQ(clock.check(begin + milliseconds(175), false), milliseconds(0));
-  EXPECT_EQ(clock.check(begin + milliseconds(225), true), milliseconds(50));
-  // An hour without a check counts as two poll intervals.
-  EXPECT_EQ(clock.check(begin + std::chrono::hours(1), true), milliseconds(150));
-}
-
 TEST(ProcessProbe, WithoutDescriptorsARunningProcessHasNotExited) {
   Sleeper child;
-  const auto state_without_descriptors = [](const ProcessProbe& watch) {
+  const auto has_exited_without_descriptors = [](const ProcessProbe& watch) {
     const NoDescriptors none;
-    return watch.state();
+    return watch.has_exited();
   };
   const ProcessProbe watch(identity_of(child.process()));
-  EXPECT_EQ(state_without_descriptors(watch), ProcessState::running);
+  EXPECT_FALSE(has_exited_without_descriptors(watch));
   const ProcessProbe probe_without_descriptors = [&] {
     const NoDescriptors none;
     return ProcessProbe(identity_of(child.process()));
   }();
-  EXPECT_EQ(probe_without_descriptors.state(), ProcessState::running);
+  EXPECT_FALSE(probe_without_descriptors.has_exited());
   child.kill_and_reap();
-  EXPECT_EQ(state_without_descriptors(watch), ProcessState::exited);
-  EXPECT_EQ(probe_without_descriptors.state(), ProcessState::exited);
+  EXPECT_TRUE(has_exited_without_descriptors(watch));
+  EXPECT_TRUE(probe_without_descriptors.has_exited());
 }
 
 TEST(ProcessProbe, IdentifiesAProcessByItsIdentity) {
-  EXPECT_EQ(ProcessProbe(this_process()).state(), ProcessState::running);
+  EXPECT_FALSE(ProcessProbe(this_process()).has_exited());
   const Sleeper child;
   ProcessIdentity identity{.pid = child.process(), .start_time = 1, .time_namespace = this_process().time_namespace};
-  EXPECT_EQ(ProcessProbe(identity).state(), ProcessState::exited) << "another process has reused the PID";
+  EXPECT_TRUE(ProcessProbe(identity).has_exited()) << "another process has reused the PID";
   identity.time_namespace = 0;  // start times of different time namespaces cannot be compared
-  EXPECT_EQ(ProcessProbe(identity).state(), ProcessState::running);
+  EXPECT_FALSE(ProcessProbe(identity).has_exited());
   child.kill();
-  EXPECT_EQ(ProcessProbe(identity).state(), ProcessState::exited);
+  EXPECT_TRUE(ProcessProbe(identity).has_exited());
 }
 
 TEST(ProcessProbe, AReapedProcessHasExited) {
   Sleeper child;
   const pid_t process = child.process();
   child.kill_and_reap();
-  EXPECT_EQ(ProcessProbe(identity_of(process)).state(), ProcessState::exited);
+  EXPECT_TRUE(ProcessProbe(identity_of(process)).has_exited());
 }
 
 TEST(ProcessIdentity, EqualsItselfInItsNamespace) {

@@ -34,8 +34,7 @@ Rendezvous rendezvous_at(const std::string& port, int rank) {
                                            .member = {.rank = rank, .world_size = 2},
                                            .connect_timeout = 60s,
                                            .heartbeat_timeout = 60s};
-  return {
-      .store = {}, .job = std::make_shared<JobConnection>(nullptr, options, -1), .group = "group", .members = {0, 1}};
+  return {.job = std::make_shared<JobConnection>(nullptr, options, -1), .group = "group", .members = {0, 1}};
 }
 
 TEST(CoordinatorAllGather, WaitsForACoordinatorThatIsStopped) {

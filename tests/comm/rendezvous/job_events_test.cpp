@@ -9,7 +9,6 @@ namespace tutti::comm::job_events_test {
 namespace {
 
 using coordinator::Cause;
-using Ranks = std::vector<int>;
 
 constexpr int owner = 0;
 
@@ -27,9 +26,10 @@ TEST(JobEvents, HoldsFailedRanksByCause) {
   job.push.on_left({1});
   const auto status = job.events->status();
   EXPECT_TRUE(job.events->has_ended(2) && job.events->has_ended(5));
-  EXPECT_EQ(status.stopped, Ranks{3});
-  EXPECT_EQ(status.unreachable, (Ranks{6, 7}));
-  EXPECT_EQ(status.left, Ranks{1});
+  EXPECT_EQ(status.failed,
+            (FailureCauses{{3, Cause::stopped}, {6, Cause::unreachable}, {7, Cause::unreachable}}));  // exits act later
+  EXPECT_TRUE(job.events->has_ended(1));
+  EXPECT_FALSE(job.events->has_ended(3));
   EXPECT_FALSE(status.is_coordinator_lost);
   EXPECT_TRUE(job.events->has_failed());
 }
@@ -41,7 +41,7 @@ TEST(JobEvents, AWarningIsNoFailure) {
       job.events->subscribe({.on_failed = [&](const auto& event) { warnings += event.is_warning; }});
   job.push.on_failed({.ranks = {1}, .cause = Cause::stopped, .is_warning = true});
   EXPECT_EQ(warnings, 1);
-  EXPECT_EQ(job.events->status().stopped, Ranks{});
+  EXPECT_EQ(job.events->status().failed, FailureCauses{});
   EXPECT_FALSE(job.events->has_failed());
 }
 

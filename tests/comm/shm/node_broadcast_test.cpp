@@ -25,7 +25,7 @@ struct Member {
 
   explicit Member(const std::shared_ptr<Transport>& transport) {
     const std::vector<int> nodes(static_cast<std::size_t>(transport->size()), 0);
-    P2pBackend messages(transport, make_topology(nodes, transport->rank()), std::chrono::seconds(15));
+    P2pBackend messages(transport, make_topology(nodes, transport->rank()));
     std::string reason;
     node = NodeState::connect(messages, transport, operation, reason);
     node_broadcast = std::make_unique<NodeBroadcast>(

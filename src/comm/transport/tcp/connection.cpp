@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -123,7 +124,16 @@ void Connection::take(std::size_t count) {
   body.left -= count;
 }
 
-Connection::Read Connection::read() {
+Connection::Read Connection::read() noexcept {
+  try {
+    return read_bytes();
+  } catch (const std::bad_alloc&) {
+    error_ = ENOMEM;
+    return Read::closed;
+  }
+}
+
+Connection::Read Connection::read_bytes() {
   if (buffer_.size() < buffer_bytes) buffer_.resize(buffer_bytes);
   if (body.left > 0 && begin_ < end_) {
     const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(body.left, end_ - begin_));

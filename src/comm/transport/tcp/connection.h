@@ -39,7 +39,7 @@ class Connection {
   /// Takes over an accepted socket.
   Connection(FileDescriptor socket, const ConnectionSecurity& security, Deadline since);
 
-  int descriptor() const { return socket_.descriptor().get(); }
+  int descriptor() const { return socket().get(); }
   /// In the job; -1 until it is known.
   int rank() const { return rank_; }
   void set_rank(int rank) { rank_ = rank; }
@@ -58,9 +58,7 @@ class Connection {
   const Hello& hello() const { return hello_; }
   /// Throws std::system_error.
   void answer(Verdict verdict);
-  void set_acknowledgement_timeout(std::chrono::milliseconds timeout) const {
-    tutti::set_acknowledgement_timeout(socket_.descriptor(), timeout);
-  }
+  const FileDescriptor& socket() const { return socket_.descriptor(); }
   /// After Read::closed: why, as errno; 0 if the peer has closed the connection.
   int error() const { return error_; }
   /// Nothing more is sent.
@@ -76,8 +74,9 @@ class Connection {
   bool has_unsent() const { return socket_.has_unsent(); }
 
   enum class Read { progress, drained, closed };
-  /// Moves bytes to the body and to the buffer of the bytes behind it. Call when it is open. Throws nothing.
-  Read read();
+  /// Moves bytes to the body and to the buffer of the bytes behind it. Call when it is open. Without memory the
+  /// connection ends.
+  Read read() noexcept;
   /// The next header, once it is complete and the body before it is.
   std::optional<FrameHeader> next_header();
   Body body;
@@ -88,6 +87,7 @@ class Connection {
 
  private:
   enum class Step { connecting, hello, verdict, open };
+  Read read_bytes();
   std::optional<Greeting> receive(std::span<std::byte> bytes);
   std::optional<Greeting> send(std::span<std::byte> bytes);
   void open();

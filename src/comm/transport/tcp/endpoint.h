@@ -13,18 +13,15 @@
 
 namespace tutti::comm {
 
-/// The socket at which other ranks connect to this one. A rank without one is in the job as long as it exchanges no
-/// messages.
+/// The socket at which other ranks connect to this one.
 struct MessageSocket {
   ListeningSocket listening{};
   Nonce nonce{};
-  std::string problem{};  ///< why there is no socket; empty if there is one
 
-  /// Listens at `host`, a numeric address, or at the address of the network interface `interface` unless that is empty.
-  /// Throws std::system_error only if the system provides no random numbers.
-  static MessageSocket listen(const std::string& host, const std::string& interface = "");
-  /// The address or the problem, for the other ranks.
-  std::string to_text() const;
+  /// Listens at the numeric address `host`. Throws std::system_error and UsageError.
+  static MessageSocket listen(const std::string& host);
+  /// The address, for the other ranks.
+  std::string to_text() const { return EndpointAddress{listening.address, nonce}.to_text(); }
 };
 
 struct EndpointOptions {
@@ -38,27 +35,21 @@ struct EndpointOptions {
 /// Thread safe.
 class Endpoint {
  public:
-  /// `addresses` are MessageSocket::to_text() of all ranks of the job. Throws PeerError if one is neither an address
-  /// nor a problem, and std::system_error if there are no descriptors.
+  /// `addresses` are MessageSocket::to_text() of all ranks of the job. Throws PeerError if one is no address, and
+  /// std::system_error if there are no descriptors.
   Endpoint(MessageSocket socket, const std::vector<std::string>& addresses, EndpointOptions options);
-  ~Endpoint() {
-    if (loop_) loop_->close();
-  }
+  ~Endpoint() { loop_->close(); }
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;
 
   bool encrypts() const { return options_.encrypts; }
-  /// Why `rank` cannot exchange messages; empty if it can.
-  const std::string& problem_of(int rank) const { return problems_.at(static_cast<std::size_t>(rank)); }
-  /// Throws PeerError if this rank has no socket.
-  EventLoop& loop();
+  EventLoop& loop() { return *loop_; }
   /// See EventLoop::close_channel.
   void close_channel(const ClosedChannel& closed, bool cancel_sends) noexcept;
 
  private:
   const EndpointOptions options_;
-  std::vector<std::string> problems_;  // by rank
-  std::shared_ptr<EventLoop> loop_;    // null if this rank has no socket
+  std::shared_ptr<EventLoop> loop_;
 };
 
 }  // namespace tutti::comm

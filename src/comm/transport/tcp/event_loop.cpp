@@ -26,9 +26,8 @@ constexpr int max_reads_in_turn = 64;
 
 }  // namespace
 
-EventLoop::EventLoop(ListeningSocket&& listening, const Nonce& nonce, int rank,
-                     std::vector<std::optional<EndpointAddress>> addresses, ConnectionSecurity security,
-                     std::chrono::milliseconds acknowledgement_timeout)
+EventLoop::EventLoop(ListeningSocket&& listening, const Nonce& nonce, int rank, std::vector<EndpointAddress> addresses,
+                     ConnectionSecurity security, std::chrono::milliseconds acknowledgement_timeout)
     : security_(std::move(security)),
       acknowledgement_timeout_(acknowledgement_timeout),
       rank_(rank),
@@ -48,15 +47,15 @@ void EventLoop::start() {
 
 void EventLoop::run() {
   Lock lock(mutex_);
-  loop_thread_ = std::this_thread::get_id();
   while (!is_finished()) {
     wait_for_events(lock);
     Effects effects{.completions = std::exchange(callbacks_, {}), .replies = {}};
     expire(effects);
-    limit_pending();
+    check_acknowledgements(effects);
+    limit_pending(lock, effects);
     may_run_callbacks_ = true;
     for (const int rank : std::exchange(to_flush_, {})) flush(lock, rank, effects);
-    apply(lock, effects);
+    apply(lock, effects, nullptr, Callbacks::run);
     lock.lock();
     may_run_callbacks_ = false;
     if (callbacks_.empty()) callbacks_guard_.reset();
@@ -68,7 +67,7 @@ void EventLoop::run() {
     fail_peer(rank, {.kind = Outcome::Kind::not_sent}, effects);
   }
   connections_.clear();
-  apply(lock, effects);
+  apply(lock, effects, nullptr, Callbacks::run);
 }
 
 void EventLoop::handle(Lock& lock, const ConnectionPtr& connection, std::uint32_t events) {
@@ -101,6 +100,7 @@ bool EventLoop::greet(Lock& lock, const ConnectionPtr& connection, Effects& effe
       case Connection::Greeting::duplicate: {
         Peer& peer = peers_.at(connection->rank());
         peer.state = Peer::State::awaited;
+        peer.unacknowledged_since = Clock::now();
         peer.connection = nullptr;
         drop(connection);
         return false;
@@ -109,14 +109,17 @@ bool EventLoop::greet(Lock& lock, const ConnectionPtr& connection, Effects& effe
         reason.kind = Outcome::Kind::not_authenticated;
         break;
     }
-  } catch (const std::system_error&) {
-    // The connection has ended.
+  } catch (const std::system_error& error) {
+    reason = disconnected(error.code().value());
+  } catch (const std::bad_alloc&) {
+    // The connection ends.
   }
   if (connection->is_open()) {
     Peer& peer = peers_[connection->rank()];
     peer.state = Peer::State::open;
     peer.was_open = true;
-    if (acknowledgement_timeout_.count() > 0) connection->set_acknowledgement_timeout(acknowledgement_timeout_);
+    peer.unacknowledged_since.reset();
+    set_user_timeout(connection->socket(), {});  // it would end the connection to a rank that is late: see below
     changed_.notify_all();
     for (const auto& [channel, closed] : matcher_.closed_channels()) {
       if (closed.concerns(connection->rank())) peer.outbox.add({.kind = FrameHeader::Kind::close, .channel = channel});
@@ -217,6 +220,7 @@ void EventLoop::accept_connections() {
     }
     try {
       pending_.push_back(std::make_shared<Connection>(*std::move(socket), security_, Clock::now()));
+      limit_greeting(*pending_.back());
       watch(ConnectionPtr(pending_.back()));
     } catch (const std::exception&) {
       // No memory: the client finds its connection closed.
@@ -224,9 +228,11 @@ void EventLoop::accept_connections() {
   }
 }
 
-void EventLoop::limit_pending() {
+void EventLoop::limit_pending(Lock& lock, Effects& effects) {
   for (auto count = PendingLimit::to_evict(pending_, Clock::now(), &Connection::since); count > 0; --count) {
-    drop(ConnectionPtr(pending_.front()));
+    const ConnectionPtr first = pending_.front();
+    greet(lock, first, effects);  // its hello may have come while no thread handled events
+    if (!pending_.empty() && pending_.front() == first) drop(first);
   }
   const bool accepts = PendingLimit::has_capacity(pending_.size()) && accept_pause_.is_over(Clock::now());
   sockets_.watch(listening_.socket.get(), accepts ? std::uint32_t{EPOLLIN} : 0);
@@ -247,7 +253,14 @@ void EventLoop::expire(Effects& effects) {
       return is_open(rank) && matcher_.end_reason(message.channel, rank).kind == Outcome::Kind::completed;
     });
   };
+  const auto have_left = [&](const Message& message) {
+    return message.rank == any_source && matcher_.is_waiting(message) &&
+           std::ranges::all_of(message.sources, [&](int rank) {
+             return rank == rank_ || matcher_.end_reason(message.channel, rank).kind != Outcome::Kind::completed;
+           });
+  };
   const auto is_peer_gone = [&](Message& message) {
+    if (have_left(message)) return true;
     if (may_arrive(message) || !message.is_peer_gone || !message.is_peer_gone()) {
       message.gone_since.reset();
       return false;
@@ -272,6 +285,32 @@ void EventLoop::expire(Effects& effects) {
     if (removal != Removal::removed) continue;
     effects.complete(message, std::move(outcome));
     if (message->is_send) to_flush_.insert(message->rank);
+  }
+}
+
+// The kernel's limit for unacknowledged bytes is not used, because a rank that is late for a call reads nothing: its
+// machine acknowledges, and takes nothing. Without bytes in flight keepalive ends the connection.
+void EventLoop::check_acknowledgements(Effects& effects) {
+  const auto now = Clock::now();
+  if (acknowledgement_timeout_.count() == 0 || now < next_look_) return;
+  const auto interval = acknowledgement_timeout_ / 32;
+  const bool was_late = now - next_look_ > interval;  // this process may have been stopped
+  next_look_ = now + interval;
+  for (auto& [rank, peer] : peers_) {
+    auto silent_since = now;
+    if (peer.state == Peer::State::open) {
+      const FileDescriptor& socket = peer.connection->socket();
+      const bool is_unacknowledged = has_unacknowledged_bytes(socket);
+      if (!is_unacknowledged || was_late) peer.unacknowledged_since.reset();
+      if (!is_unacknowledged) continue;
+      if (!peer.unacknowledged_since) peer.unacknowledged_since = now;
+      silent_since = std::max(*peer.unacknowledged_since, now - since_last_acknowledgement(socket));
+    } else if (peer.state == Peer::State::awaited) {
+      silent_since = *peer.unacknowledged_since;
+    }
+    if (now - silent_since >= acknowledgement_timeout_) {
+      fail_peer(rank, {.kind = Outcome::Kind::network_lost}, effects);
+    }
   }
 }
 
@@ -303,6 +342,7 @@ std::chrono::milliseconds EventLoop::time_to_wait() const {
   const auto now = Clock::now();
   auto next = now + max_wait;
   if (!timed_.empty()) next = std::min(next, next_timer_);
+  if (acknowledgement_timeout_.count() > 0 && !peers_.empty()) next = std::min(next, next_look_);
   if (close_deadline_) next = std::min(next, *close_deadline_);
   if (!accept_pause_.is_over(now)) next = std::min(next, accept_pause_.end());
   if (!pending_.empty()) next = std::min(next, pending_.front()->since() + PendingLimit::timeout_for(pending_.size()));

@@ -36,20 +36,19 @@ namespace tutti::comm {
 /// Ranks are those in the job. Thread safe.
 class EventLoop : public std::enable_shared_from_this<EventLoop> {
  public:
-  /// `nonce` is a part of this rank's address. `addresses` are those of all ranks; messages to a rank without one fail.
-  /// Throws std::system_error if there are no descriptors; then `listening` is as before.
-  EventLoop(ListeningSocket&& listening, const Nonce& nonce, int rank,
-            std::vector<std::optional<EndpointAddress>> addresses, ConnectionSecurity security,
-            std::chrono::milliseconds acknowledgement_timeout);
+  /// `nonce` is a part of this rank's address. `addresses` are those of all ranks. Throws std::system_error if there
+  /// are no descriptors; then `listening` is as before.
+  EventLoop(ListeningSocket&& listening, const Nonce& nonce, int rank, std::vector<EndpointAddress> addresses,
+            ConnectionSecurity security, std::chrono::milliseconds acknowledgement_timeout);
 
   /// The thread owns a reference to the loop, because a callback may destroy the endpoint.
   void start();
   /// Sends what is to be sent, until its deadlines; not during stack unwinding. Ends the thread.
   void close();
 
-  /// Begins to connect to those of the ranks that have an address. Throws std::system_error.
+  /// Begins to connect to the ranks. Throws TransferError.
   void begin_connecting(const std::vector<int>& ranks);
-  /// Waits until they are connected. All must have an address. Throws TransferError.
+  /// Waits until they are connected. Throws TransferError.
   void await_connections(const std::vector<int>& ranks, Deadline deadline);
 
   /// Begins to send or receive. The message completes on any thread, possibly before post() returns.
@@ -80,6 +79,7 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
     State state = State::idle;
     ConnectionPtr connection;
     bool was_open = false;
+    std::optional<Deadline> unacknowledged_since{};  // bytes in flight; in state `awaited`: since when
     Outbox outbox;
     bool write_again = false;  // the socket may take more bytes than the write in progress finds
     Outcome failure{.kind = Outcome::Kind::disconnected};
@@ -97,6 +97,7 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   void watch(const ConnectionPtr& connection);
   /// The end of a connection, with its errno.
   static Outcome disconnected(int error);
+  void limit_greeting(const Connection& connection) const;
   void flush(Lock& lock, int rank, Effects& effects);
   void fail_peer(int rank, Outcome reason, Effects& effects);
   void fail_outbox(Peer& peer, Effects& effects);
@@ -104,8 +105,10 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   Removal remove(const Message& message, Effects& effects);
   void resume_paused();
   void add_timed(const MessagePtr& message);
+  /// Who runs the callbacks of messages: this call, or the loop's thread, in its next turn.
+  enum class Callbacks { run, defer };
   /// Sends the replies and completes the messages. Releases the lock. `posted` is a message that no other thread knows.
-  void apply(Lock& lock, Effects& effects, const Message* posted = nullptr);
+  void apply(Lock& lock, Effects& effects, const Message* posted = nullptr, Callbacks callbacks = Callbacks::defer);
   void wake() const { poller_.wake(); }
 
   // The loop's thread.
@@ -123,8 +126,9 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   void accept_connections();
 
   // The loop's thread.
-  void limit_pending();
+  void limit_pending(Lock& lock, Effects& effects);
   void expire(Effects& effects);
+  void check_acknowledgements(Effects& effects);
   bool is_finished();
   std::chrono::milliseconds time_to_wait() const;
 
@@ -133,9 +137,9 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   const std::chrono::milliseconds acknowledgement_timeout_;
   const int rank_;
   const Nonce nonce_;
-  const std::vector<std::optional<EndpointAddress>> addresses_;  // by rank
-  coordinator::Poller poller_;                                   // what the loop's thread waits for
-  coordinator::Poller sockets_;                                  // in `poller_`
+  const std::vector<EndpointAddress> addresses_;  // by rank
+  coordinator::Poller poller_;                    // what the loop's thread waits for
+  coordinator::Poller sockets_;                   // in `poller_`
   ListeningSocket listening_;
   std::thread thread_;
 
@@ -147,7 +151,6 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   std::vector<ConnectionPtr> pending_;                  // those that have not said who they are, the earliest first
   std::vector<ConnectionPtr> ready_;                    // may have more to read
   Handler handler_ = Handler::none;
-  std::thread::id loop_thread_;
   std::vector<Effects::Completion> callbacks_;  // for the loop's thread
   std::optional<ExitGuard> callbacks_guard_;    // until `callbacks_` have run
   bool may_run_callbacks_ = false;              // the loop's thread writes nothing that is posted now
@@ -155,6 +158,7 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   std::set<int> to_flush_;
   std::set<MessagePtr> timed_;  // messages with a deadline
   Deadline next_timer_{};
+  Deadline next_look_{};
   int copying_ = 0;  // threads that copy received bytes
   AcceptPause accept_pause_;
   bool stopping_ = false;

@@ -43,13 +43,12 @@ void EventLoop::close() {
 void EventLoop::begin_connecting(const std::vector<int>& ranks) {
   const std::lock_guard lock(mutex_);
   for (const int rank : ranks) {
-    const auto& address = addresses_.at(static_cast<std::size_t>(rank));
-    if (!address) continue;
     try {
       make_connection(rank);
     } catch (const std::system_error& error) {
       throw TransferError(TransferError::Kind::connection_closed, {rank},
-                          "to rank " + std::to_string(rank) + " at " + describe(*address) + ": " + error.what());
+                          "to rank " + std::to_string(rank) + " at " +
+                              describe(addresses_.at(static_cast<std::size_t>(rank))) + ": " + error.what());
     }
   }
 }
@@ -62,7 +61,7 @@ void EventLoop::await_connections(const std::vector<int>& ranks, Deadline deadli
   };
   changed_.wait_until(lock, deadline, [&] { return std::ranges::all_of(ranks, has_ended); });
   const auto at_address = [&](int rank) {
-    const EndpointAddress& address = addresses_.at(static_cast<std::size_t>(rank)).value();
+    const EndpointAddress& address = addresses_.at(static_cast<std::size_t>(rank));
     return " at " + describe(address) +
            (is_loopback(address.socket.host)
                 ? ", which is the loopback address of that rank's machine: set GLOO_SOCKET_IFNAME there"
@@ -187,9 +186,8 @@ void EventLoop::contact(int rank, Effects& effects) {
 void EventLoop::make_connection(int rank) {
   Peer& peer = peers_[rank];
   if (peer.state != Peer::State::idle) return;
-  const auto& address = addresses_.at(static_cast<std::size_t>(rank));
-  if (!address) throw std::system_error(std::make_error_code(std::errc::address_not_available));
-  auto connection = std::make_shared<Connection>(*address, rank_, rank, security_);
+  auto connection = std::make_shared<Connection>(addresses_.at(static_cast<std::size_t>(rank)), rank_, rank, security_);
+  limit_greeting(*connection);
   watch(connection);
   peer.connection = std::move(connection);
   peer.state = Peer::State::connecting;
@@ -198,6 +196,13 @@ void EventLoop::make_connection(int rank) {
 Outcome EventLoop::disconnected(int error) {
   const bool is_network = error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH;
   return {.kind = is_network ? Outcome::Kind::network_lost : Outcome::Kind::disconnected};
+}
+
+/// The peer's kernel has memory for the few bytes of a greeting.
+void EventLoop::limit_greeting(const Connection& connection) const {
+  if (acknowledgement_timeout_.count() == 0) return;
+  set_keepalive(connection.socket(), acknowledgement_timeout_);
+  set_user_timeout(connection.socket(), acknowledgement_timeout_);
 }
 
 void EventLoop::watch(const ConnectionPtr& connection) {
@@ -278,7 +283,7 @@ void EventLoop::add_timed(const MessagePtr& message) {
   wake();
 }
 
-void EventLoop::apply(Lock& lock, Effects& effects, const Message* posted) {
+void EventLoop::apply(Lock& lock, Effects& effects, const Message* posted, Callbacks callbacks) {
   for (const auto& [rank, header] : std::exchange(effects.replies, {})) {
     Peer& peer = peers_[rank];
     if (peer.state != Peer::State::open || finished_sending_) continue;
@@ -295,8 +300,6 @@ void EventLoop::apply(Lock& lock, Effects& effects, const Message* posted) {
     if (completion.message->has_callbacks()) exit_guard.emplace();
   }
   copying_ += copies ? 1 : 0;
-  // While a callback runs, other threads must be able to handle the events.
-  const bool runs_callbacks = loop_thread_ == std::this_thread::get_id() && handler_ != Handler::loop;
   lock.unlock();
   if (copies) {
     for (const auto& [message, outcome, bytes] : completions) {
@@ -307,16 +310,16 @@ void EventLoop::apply(Lock& lock, Effects& effects, const Message* posted) {
     changed_.notify_all();
   }
   // A callback may call the communicator, which a thread in a call must not do, and may wait for a thread that awaits
-  // another of the messages. A message that is being posted has no callbacks so far.
-  const auto callbacks = std::ranges::stable_partition(completions, [&](const Effects::Completion& completion) {
+  // another of the messages or handles the events. A message that is being posted has no callbacks so far.
+  const auto with_callbacks = std::ranges::stable_partition(completions, [&](const Effects::Completion& completion) {
     return !completion.message->has_callbacks() || completion.message.get() == posted;
   });
-  if (!runs_callbacks && !callbacks.empty()) {
-    for (auto& completion : callbacks) completion.bytes = nullptr;  // they have been copied
+  if (callbacks == Callbacks::defer && !with_callbacks.empty()) {
+    for (auto& completion : with_callbacks) completion.bytes = nullptr;  // they have been copied
     const std::lock_guard again(mutex_);
-    std::ranges::move(callbacks, std::back_inserter(callbacks_));
+    std::ranges::move(with_callbacks, std::back_inserter(callbacks_));
     if (!callbacks_guard_) callbacks_guard_.emplace();
-    completions.erase(callbacks.begin(), callbacks.end());
+    completions.erase(with_callbacks.begin(), with_callbacks.end());
     wake();
   }
   for (const auto& completion : completions) completion.message->complete(completion.outcome);

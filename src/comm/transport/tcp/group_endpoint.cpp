@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "core/hash.h"
-#include "tutti/core/error.h"
 
 namespace tutti::comm {
 namespace {
@@ -29,18 +28,7 @@ void GroupEndpoint::post(RequestPtr request) {
   request->failure_of_peer = [health = health_, peer = request->peer, call = request->description] {
     return health->failure_of(peer, call);
   };
-  const auto global_rank = [&](int member) { return global_ranks().at(static_cast<std::size_t>(member)); };
-  const auto require_socket = [&](int member) {
-    const auto& problem = endpoint_->problem_of(global_rank(member));
-    if (problem.empty()) return;
-    throw PeerError(request->description + ": on rank " + std::to_string(global_rank(member)) + " " + problem,
-                    {member});
-  };
-  require_socket(rank_);
-  if (request->peer != any_source) {
-    require_socket(request->peer);
-    request->rank = global_rank(request->peer);
-  }
+  if (request->peer != any_source) request->rank = global_ranks().at(static_cast<std::size_t>(request->peer));
   endpoint_->loop().post(std::move(request));
 }
 

@@ -173,16 +173,20 @@ void TcpTransport::await_connections(const std::vector<int>& peers) {
   SlowOperationWarning slow_warning(begin);
   for (;;) {
     try {
-      return endpoint_->loop().await_connections(peers, std::min(deadline, slow_warning.next()));
+      const auto next_look = Clock::now() + std::chrono::milliseconds(250);
+      return endpoint_->loop().await_connections(peers, std::min({deadline, slow_warning.next(), next_look}));
     } catch (const TransferError& error) {
-      const std::string text = "Connecting over TCP: " + describe_ranks(error.peers()) + ": " + error.what() + ".";
       const auto now = Clock::now();
       if (error.kind() != Failure::timeout || now >= deadline) {
-        throw PeerError(text, health_.members_among(error.peers()));  // the event loop names global ranks
+        throw TransferError(error.kind(), health_.members_among(error.peers()), error.what());  // they are global ranks
       }
+      if (is_closed_)
+        throw TransferError(Failure::connection_closed, {rank()}, "this rank has closed the communicator");
+      health_.throw_if_peers_failed();
       if (slow_warning.due(now)) {
         Logger(global_rank(rank()))
-            .warning(text + " It fails after " + describe_duration(timeout_) + " (connect_timeout).");
+            .warning("Connecting over TCP: " + describe_ranks(error.peers()) + ": " + error.what() +
+                     ". It fails after " + describe_duration(timeout_) + " (connect_timeout).");
       }
     }
   }

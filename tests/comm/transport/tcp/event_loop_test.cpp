@@ -221,6 +221,33 @@ TEST_F(EventLoops, FramesBehindTheVerdictAreReceived) {
   EXPECT_TRUE(received->text == text);
 }
 
+// Its machine takes no more bytes, and acknowledges the probes.
+TEST_F(EventLoops, KeepTheConnectionToARankThatIsLate) {
+  endpoints_.acknowledgement_timeout = 200ms;
+  const auto zero = make_endpoint(0);
+  RawClient one(endpoints_.address_of(0));
+  one.greet(1);
+  std::vector<TestMessagePtr> sent;  // more than the sockets hold
+  for (int i = 0; i < 8; ++i) sent.push_back(post(*zero, make_message(true, 1, std::string(max_eager_bytes, 'x'))));
+  EXPECT_EQ(sent.back()->ended.wait_for(5 * endpoints_.acknowledgement_timeout), std::future_status::timeout);
+  one.skip(sent.size() * (sizeof(FrameHeader) + max_eager_bytes));
+  for (const auto& message : sent) EXPECT_EQ(message->wait(), OutcomeKind::completed);
+}
+
+TEST_F(EventLoops, TimeOutAConnectionThatThePeerWillMakeAndDoesNot) {
+  endpoints_.acknowledgement_timeout = 200ms;
+  const auto zero = MessageSocket::listen("127.0.0.1");
+  endpoints_.set_address(0, zero.to_text());
+  const auto one = make_endpoint(1);
+  const auto sent = post(*one, make_message(true, 0, "text"));
+  pollfd pending{.fd = zero.listening.socket.get(), .events = POLLIN, .revents = 0};
+  ASSERT_EQ(::poll(&pending, 1, 20'000), 1);
+  const auto accepted = try_accept(zero.listening.socket);
+  const Verdict verdict = Verdict::duplicate;
+  EXPECT_EQ(test::try_write(accepted.value(), std::as_bytes(std::span(&verdict, 1))), sizeof(verdict));
+  EXPECT_EQ(sent->wait(), OutcomeKind::network_lost);
+}
+
 TEST_F(EventLoops, RefuseAClientWithAWrongNonceOrRank) {
   const auto to = make_endpoint(0);
   const Nonce nonce = RawClient(endpoints_.address_of(0)).address().nonce;

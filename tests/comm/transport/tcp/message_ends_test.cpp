@@ -310,7 +310,7 @@ TEST_F(EventLoops, AMonitoredBarrierNamesALostCoordinator) {
   const auto p2p = std::make_shared<GroupEndpoint>(std::shared_ptr<Endpoint>(make_endpoint(0)), "job",
                                                    GroupHealth(monitor, {0, 1}), 0);
   auto transports = make_thread_transports(2);
-  auto backend = std::make_shared<P2pBackend>(std::move(transports[0]), make_topology({0, 0}, 0), 2s);
+  auto backend = std::make_shared<P2pBackend>(std::move(transports[0]), make_topology({0, 0}, 0));
   const auto queue = std::make_shared<OperationQueue>(std::move(backend), 20s, "job", Services{.p2p = p2p});
   events->handlers().on_lost(std::nullopt, "the launcher has exited");
   try {
