@@ -34,7 +34,7 @@ class PlainSockets {
  public:
   PlainSockets(const Communicator& communicator, const Environment& environment)
       : sockets_(static_cast<std::size_t>(communicator.size())) {
-    const auto listening = listen_tcp(comm::local_address_towards(environment.master_addr));
+    const auto listening = listen_tcp(comm::network_address(environment.master_addr));
     const auto ports = communicator.all_gather_object(std::to_string(listening.address.port));
     const auto hosts = communicator.all_gather_object(listening.address.host);
     const auto own = static_cast<std::size_t>(communicator.rank());

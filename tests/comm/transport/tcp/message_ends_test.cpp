@@ -52,6 +52,24 @@ TEST_F(EventLoops, AClosedChannelIsToldToPeersThatConnectLater) {
   }
 }
 
+// Their processes go on.
+TEST_F(EventLoops, AReceiveFromAnyRankEndsWhenAllHaveClosedTheChannel) {
+  const auto zero = make_endpoint(0);
+  const auto one = make_endpoint(1);
+  const auto two = make_endpoint(2);
+  const std::vector<int> ranks{0, 1, 2};
+  const auto received = make_message(false, any_source, "----");
+  received->sources = ranks;
+  received->is_peer_gone = [] { return false; };
+  post(*zero, received);
+  for (const auto& rank : {one.get(), two.get()}) {
+    post(*rank, in_channel(other_channel, make_message(true, 0, "text")));  // connects
+    EXPECT_FALSE(received->has_ended());
+    rank->close_channel({.channel = channel, .is_member = bits_of(ranks)}, true);
+  }
+  EXPECT_EQ(received->wait(), OutcomeKind::exited);
+}
+
 TEST_F(EventLoops, AFailureOfThePeerEndsAMessageThatIsInFlight) {
   const auto zero = make_endpoint(0);
   const auto one = make_endpoint(1);
