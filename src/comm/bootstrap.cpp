@@ -146,7 +146,7 @@ Peers exchange_peers(const JoinedGroup& group, const std::vector<int>& nodes, co
     const auto end = text.find('\n');
     const auto rank = static_cast<int>(peers.addresses.size());
     if (text.starts_with(no_address_mark)) {
-      throw PeerError("Connecting: on rank " + std::to_string(rank) + " " + text.substr(1, end - 1) + ".", {rank});
+      throw PeerError("Connecting: on rank " + std::to_string(rank) + ": " + text.substr(1, end - 1), {rank});
     }
     peers.addresses.push_back(text.substr(0, end));
     peers.devices.push_back(DeviceInfo::from_text(end == std::string::npos ? "" : text.substr(end + 1)));

@@ -68,7 +68,7 @@ StateDict with_gradients(StateDict window, const StateDict& gradients) {
 }  // namespace
 
 void Accelerator::State::require_savable(const std::string& call) const {
-  require_replicas(call);
+  if (per_rank.empty() && takes_local_steps()) throw refusal_after_local_sgd(call);
   if (!save_refusal.empty()) throw UsageError(call + " " + save_refusal);
 }
 

@@ -21,12 +21,11 @@ bool Accelerator::State::takes_local_steps() const {
   return std::ranges::any_of(reducers, [](const PreparedReducer& one) { return !one.ignored && one.reducer->local(); });
 }
 
-void Accelerator::State::require_replicas(const std::string& call) const {
-  if (!per_rank.empty() || !takes_local_steps()) return;
-  throw UsageError(
+UsageError Accelerator::State::refusal_after_local_sgd(const std::string& call) {
+  return UsageError(
       call +
-      " after an exception has ended LocalSGD: each rank holds other parameters, and steps are still local. "
-      "Call free_memory(), prepare() again and load a checkpoint");
+      " after an exception has ended LocalSGD: each rank holds other parameters, and steps are still local. Call "
+      "free_memory(), prepare() again and load a checkpoint");
 }
 
 const NamedParameter* Accelerator::State::find(ParameterKey key) const {

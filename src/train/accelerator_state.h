@@ -13,6 +13,7 @@
 #include "train/precision_guard.h"
 #include "train/scope_counter.h"
 #include "train/unprepared_training_detector.h"
+#include "tutti/core/error.h"
 #include "tutti/detail/checkpoint/checkpoint_writer.h"
 #include "tutti/detail/sync/named_parameter.h"
 #include "tutti/detail/sync/reducer.h"
@@ -64,8 +65,8 @@ struct Accelerator::State {
   bool local() const;
   /// True while LocalSGD takes local steps.
   bool takes_local_steps() const;
-  /// Throws UsageError if an exception has ended LocalSGD: no call makes the replicas equal again.
-  void require_replicas(const std::string& call) const;
+  /// Why `call` is refused after an exception has ended LocalSGD: no call makes the replicas equal again.
+  static UsageError refusal_after_local_sgd(const std::string& call);
   /// True for AcceleratorOptions::ignored_parameters.
   bool is_ignored(const at::Tensor& parameter) const { return ignored.contains(parameter.unsafeGetTensorImpl()); }
   const NamedParameter* find(ParameterKey key) const;

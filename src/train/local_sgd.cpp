@@ -115,9 +115,7 @@ LocalSGD::~LocalSGD() noexcept(false) {
     return;
   }
   for (const auto& reducer : reducers_) {
-    reducer->refuse_passes(
-        "a backward pass after an exception has ended LocalSGD: each rank holds other parameters, and steps are still "
-        "local. Call free_memory(), prepare() again and load a checkpoint");
+    reducer->refuse_passes(Accelerator::State::refusal_after_local_sgd("a backward pass").what());
   }
 }
 

@@ -39,7 +39,7 @@ const std::vector<Example>& examples() {
       {"Connecting over MPI failed: ...", "Connecting over MPI failed: MPI_ERR_OTHER", {}},
       {"Connecting over ...: ...: ....", "Connecting over encrypted tcp: rank 2: connection closed.", {2}},
       {"Connecting over TCP: on rank ... ...", "Connecting over TCP: on rank 2 no descriptor is left", {2}},
-      {"Connecting: on rank ... ....", "Connecting: on rank 2 listening on eth7 failed: no such device.", {2}},
+      {"Connecting: on rank ...: ...", "Connecting: on rank 2: listening on 10.0.0.1 failed: no free port", {2}},
       {"rank ... announced a message of ... bytes, more than memory can hold. Nothing was exchanged....",
        "rank 2 announced a message of 9 bytes, more than memory can hold. Nothing was exchanged.",
        {2}},

@@ -109,7 +109,7 @@ const RankProgram last_rank_finds_no_port("addresses_last_rank_finds_no_port", [
   } catch (const PeerError& error) {
     EXPECT_EQ(error.ranks(), std::vector<int>{last});
     const std::string text = error.what();
-    EXPECT_NE(text.find("Connecting: on rank " + std::to_string(last) + " listening on"), std::string::npos) << text;
+    EXPECT_NE(text.find("Connecting: on rank " + std::to_string(last) + ": listening on"), std::string::npos) << text;
     EXPECT_NE(text.find(std::string("TUTTI_PORT_RANGE=") + std::getenv("FULL_PORT_RANGE")), std::string::npos) << text;
   }
 });
