@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <set>
 #include <utility>
@@ -48,7 +49,7 @@ struct ExportedModule::Impl {
   c10::Device device{c10::kCPU};
   std::optional<at::Tensor> reference{};  ///< a floating-point parameter: the model's device and dtype
   std::optional<c10::ScalarType> export_dtype{};
-  bool has_warned = false;  // of layers that train otherwise than in Python
+  std::atomic<bool> has_warned = false;  // of layers that train otherwise than in Python
 
   void warn_once();
   exported::RunState run_state(std::span<const char> training) const {
