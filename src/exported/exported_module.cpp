@@ -121,15 +121,16 @@ void ExportedModule::Impl::warn_once() {
   for (const auto& [node, module] : eval_only) {
     if (module->is_training()) stay_in_evaluation.push_back(node);
   }
+  const auto& layers = loaded.report.sync_batch_norms;
+  const bool has_cause = !stay_in_evaluation.empty() || !layers.empty();
+  if (!has_cause || has_warned.exchange(true)) return;  // another thread may have warned meanwhile
   if (!stay_in_evaluation.empty()) {
-    has_warned = true;
     TORCH_WARN(
         "ExportedModule: train() has no effect on ", list(stay_in_evaluation),
         ", which was exported in eval mode. Call model.train() in Python before torch.export.export. If it should "
         "stay in evaluation, call eval() of that submodule in C++");
   }
-  if (const auto& layers = loaded.report.sync_batch_norms; !layers.empty()) {
-    has_warned = true;
+  if (!layers.empty()) {
     TORCH_WARN("ExportedModule: the SyncBatchNorm ", list(layers),
                " normalizes by the batch of each rank, because torch.export keeps only its batch norm");
   }
