@@ -259,9 +259,8 @@ Communicator connect_ranks(JoinedGroup group, const BackendRequest& requested, c
                                   .host_of_rank = has_one_node ? std::vector<std::string>() : hosts_of(group),
                                   .heartbeat_timeout = heartbeat_timeout(options)}),
       all_ranks(size)};
-  auto transport = requested.host.starts_with("mpi")
-                       ? connect_mpi(rendezvous, group.rank, health, timeout)
-                       : make_tcp_transport(rendezvous, endpoint, group.rank, health, timeout);
+  auto transport = requested.host.starts_with("mpi") ? connect_mpi(rendezvous, group.rank, health, timeout)
+                                                     : make_tcp_transport(rendezvous, endpoint, group.rank, health);
   auto messages = std::make_shared<P2pBackend>(std::move(transport), make_topology(nodes, group.rank));
   auto backend = connect_backend(messages, requested.host == "mpi" ? "auto" : requested.host, timeout);
   const auto store = c10::make_intrusive<c10d::PrefixStore>(

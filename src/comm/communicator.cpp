@@ -195,7 +195,7 @@ std::optional<Communicator> Communicator::split(int color, int key, const CallOp
     auto backend = comm::make_single_backend();
     comm::Subgroup{.parent_ranks = members}.run([&] {
       if (members.size() > 1) backend = queue_->backend().split(members, group_name, operation.timeout);
-      backend->connect();  // all ranks of the group are in this call
+      backend->connect(operation.timeout);
     });
     group = make_communicator(std::move(backend), {.timeout = queue_->timeout()}, group_name,
                               queue_->services().for_group(members, group_name));
@@ -250,7 +250,7 @@ Communicator Communicator::duplicate(const std::string& name) const {
   const auto connect_copy = [&](const Operation& operation, const GatheredCalls&) {
     const auto full_name = queue_->child_name(operation, name);
     auto backend = queue_->backend().duplicate(full_name, operation.timeout);
-    backend->connect();  // all ranks are in this call
+    backend->connect(operation.timeout);
     copy = make_communicator(std::move(backend), {.timeout = queue_->timeout()}, full_name,
                              queue_->services().for_group(comm::all_ranks(size()), full_name));
   };

@@ -56,7 +56,7 @@ std::shared_ptr<Backend> find_backend(std::shared_ptr<Backend> messages, const s
 std::shared_ptr<Backend> select_backend(std::shared_ptr<Backend> messages, const std::string& requested,
                                         const std::string& name, std::chrono::milliseconds timeout) {
   auto backend = find_backend(std::move(messages), requested, name, timeout);
-  backend->connect();
+  backend->connect(timeout);
   return backend;
 }
 

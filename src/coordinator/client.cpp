@@ -33,9 +33,9 @@ std::string call_with_keys(ClientRequests& requests, const std::string& name, Me
 
 std::string call_with_key(ClientRequests& requests, const std::string& name, MessageType type, const std::string& key,
                           const BodyWriter& body, std::optional<Milliseconds> timeout = std::nullopt,
-                          Milliseconds longer = Milliseconds(0), const std::function<bool()>& is_aborted = nullptr) {
+                          Milliseconds longer = Milliseconds(0)) {
   check_key(key);
-  return requests.call(name + " '" + key + "'", type, body, timeout, longer, is_aborted);
+  return requests.call(name + " '" + key + "'", type, body, timeout, longer);
 }
 
 }  // namespace
@@ -87,10 +87,10 @@ std::int64_t Client::num_keys() {
 
 std::vector<std::string> Client::all_gather(const std::string& topic, const std::vector<int>& members,
                                             const std::string& value, std::chrono::milliseconds timeout,
-                                            std::chrono::milliseconds longer, const std::function<bool()>& is_aborted) {
+                                            std::chrono::milliseconds longer) {
   check_value(value);
   const auto reply = call_with_key(connection_->requests(), "all_gather", MessageType::all_gather, topic,
-                                   BodyWriter().text(topic).ranks(members).text(value), timeout, longer, is_aborted);
+                                   BodyWriter().text(topic).ranks(members).text(value), timeout, longer);
   return BodyReader(reply).texts();
 }
 

@@ -73,12 +73,10 @@ class Client {
 
   /// Every member's `value`, in the order of `members` (global ranks), once all have called it with the same `topic`.
   /// Throws TimeoutError naming the members that have not, PeerError if one of them has failed. If the coordinator is
-  /// silent, the error comes 1 s and `longer` after the timeout and names no rank. Soon after `is_aborted` returns
-  /// true, the call throws TimeoutError.
+  /// silent, the error comes 1 s and `longer` after the timeout and names no rank.
   std::vector<std::string> all_gather(const std::string& topic, const std::vector<int>& members,
                                       const std::string& value, std::chrono::milliseconds timeout,
-                                      std::chrono::milliseconds longer = std::chrono::milliseconds(0),
-                                      const std::function<bool()>& is_aborted = nullptr);
+                                      std::chrono::milliseconds longer = std::chrono::milliseconds(0));
 
   /// Publishes this rank's failure report (flight::FailureReport::to_text) to the other ranks of the job. Returns
   /// before it is sent; never blocks or throws.

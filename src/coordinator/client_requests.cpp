@@ -9,8 +9,6 @@
 namespace tutti::coordinator {
 namespace {
 
-constexpr auto abort_poll_interval = Milliseconds(500);
-
 /// The coordinator answers other requests at once.
 bool waits_for_ranks(MessageType type) {
   return type == MessageType::get || type == MessageType::wait || type == MessageType::all_gather;
@@ -36,8 +34,7 @@ std::string cancel_frame(std::uint64_t tag) {
 }  // namespace
 
 std::string ClientRequests::call(const std::string& what, MessageType type, const BodyWriter& body,
-                                 std::optional<Milliseconds> timeout, Milliseconds longer,
-                                 const std::function<bool()>& is_aborted) {
+                                 std::optional<Milliseconds> timeout, Milliseconds longer) {
   if (body.size() > max_body_bytes) {
     throw UsageError(what + ": more than " + std::to_string(max_value_bytes) + " bytes");
   }
@@ -46,24 +43,14 @@ std::string ClientRequests::call(const std::string& what, MessageType type, cons
   const auto found = add(type, body, true);
   auto& request = found->second;
   const auto is_over = [&] { return request.is_answered || end_; };
-  // Returns false at `end`, and once the call is aborted.
-  const auto wait_until = [&](Time end) {
-    if (!is_aborted) return changed_.wait_until(lock, end, is_over);
-    for (;;) {
-      if (changed_.wait_until(lock, std::min(end, current_time() + abort_poll_interval), is_over)) return true;
-      lock.unlock();
-      const bool is_last = is_aborted() || current_time() >= end;
-      lock.lock();
-      if (is_last) return is_over();
-    }
-  };
   if (!timeout) {
     changed_.wait(lock, is_over);
-  } else if (const auto end = current_time() + *timeout; !wait_until(end) && waits_for_ranks(type)) {
+  } else if (const auto end = current_time() + *timeout;
+             !changed_.wait_until(lock, end, is_over) && waits_for_ranks(type)) {
     request.is_cancelled = true;
     outgoing_ += cancel_frame(found->first);
     wake_();
-    wait_until(end + names_timeout + longer);
+    changed_.wait_until(lock, end + names_timeout + longer, is_over);
   }
   auto answered = std::move(found->second);
   requests_.erase(found);

@@ -29,11 +29,9 @@ class ClientRequests {
   static constexpr Milliseconds names_timeout{1000};
 
   /// Sends a request and waits for the answer's body. Without a timeout it waits until the coordinator is lost.
-  /// `what` names the call in errors. `longer` is added to names_timeout. Throws TimeoutError soon after `is_aborted`
-  /// returns true; it is called without a lock.
+  /// `what` names the call in errors. `longer` is added to names_timeout.
   std::string call(const std::string& what, MessageType type, const BodyWriter& body,
-                   std::optional<Milliseconds> timeout = std::nullopt, Milliseconds longer = Milliseconds(0),
-                   const std::function<bool()>& is_aborted = nullptr);
+                   std::optional<Milliseconds> timeout = std::nullopt, Milliseconds longer = Milliseconds(0));
   /// A request whose answer no caller waits for.
   void post(MessageType type, const BodyWriter& body);
   /// The rank's present statement about blocked calls, which is sent again after a break.

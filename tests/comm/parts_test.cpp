@@ -52,20 +52,6 @@ TEST(Partition, CoverEverythingOnceInWholeCacheLines) {
   }
 }
 
-TEST(Partition, MayOwnElementsHoldsForSumsOfThatSizeOrLess) {
-  constexpr int size = 6;
-  for (std::size_t elements = 1; elements < 200; ++elements) {
-    for (int rank = 0; rank < size; ++rank) {
-      if (shard_of(elements, 4, rank, size).length == 0) continue;
-      for (const std::size_t more : {0, 1, 500}) EXPECT_TRUE(may_own_elements(4 * (elements + more), rank)) << elements;
-    }
-  }
-  EXPECT_FALSE(may_own_elements(0, 0));
-  EXPECT_FALSE(may_own_elements(64, 1));
-  EXPECT_TRUE(may_own_elements(65, 1));
-  EXPECT_FALSE(may_own_elements(132, 3));
-}
-
 TEST(Partition, ChunksCoverAShard) {
   const auto chunks = chunks_of({100, 3'000'000}, 4);
   EXPECT_GT(chunks.size(), 1U);

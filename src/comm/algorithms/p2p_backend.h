@@ -26,7 +26,6 @@ class P2pBackend final : public Backend {
   bool peer_exited(int rank) const override { return transport_->peer_exited(rank); }
   void throw_if_peers_failed() const override { transport_->throw_if_peers_failed(); }
 
-  void connect() override { transport_->connect(); }
   std::vector<std::byte> bootstrap_all_gather(const Operation& operation, std::span<const std::byte> input) override;
   at::Tensor allocate(const Operation& operation, std::int64_t bytes, at::Device device) override;
   std::shared_ptr<Backend> split(const std::vector<int>& members, const std::string& name,

@@ -74,9 +74,9 @@ class Backend : public PeerHealth {
   virtual void all_to_all_v(const Operation& operation, const std::vector<at::Tensor>& outputs,
                             const std::vector<at::Tensor>& inputs, std::size_t longest) = 0;
 
-  /// Establishes now the connections that would be established by the first message. Every rank must call it. Throws
-  /// PeerError.
-  virtual void connect() {}
+  /// A round of messages, which connects the ranks that exchange messages in every round. Every rank must call it.
+  /// Throws TransferError.
+  void connect(std::chrono::milliseconds timeout);
   /// Gathers every rank's `input`, ordered by rank, while a backend is set up. Blocks. Every rank must call it with the
   /// same number of bytes.
   virtual std::vector<std::byte> bootstrap_all_gather(const Operation& operation, std::span<const std::byte> input);

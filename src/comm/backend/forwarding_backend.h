@@ -41,7 +41,6 @@ class ForwardingBackend : public Backend {
   }
   bool peer_exited(int rank) const override { return inner_->peer_exited(rank); }
   void throw_if_peers_failed() const override { inner_->throw_if_peers_failed(); }
-  void connect() override { inner_->connect(); }
   std::vector<std::byte> bootstrap_all_gather(const Operation& operation, std::span<const std::byte> input) override {
     return inner_->bootstrap_all_gather(operation, input);
   }

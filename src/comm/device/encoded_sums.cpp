@@ -47,7 +47,6 @@ class EncodedSumGroups {
     auto second = split(node, node_name + "/all_gather");
     // Sums of host memory go through the host's backend below it.
     auto third = make_staged_backend(split(inter_node, inter_node_name));
-    inter_node.run([&] { third->connect(); });
     const std::lock_guard lock(mutex_);
     reduce_scatters = std::move(first);
     all_gathers = std::move(second);

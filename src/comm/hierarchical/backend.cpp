@@ -133,13 +133,7 @@ class HierarchicalBackend final : public ForwardingBackend {
     const bool shared = bytes == 0 || node_->location_of(memory).has_value();
     const std::byte flag{shared};
     const auto exchange = start_small_all_gather(operation, std::span(&flag, 1));
-    // Connect here, because all ranks take part, and not during a training step.
-    if (first_rank_without(exchange->wait())) {
-      inner().connect();
-      return inner().allocate(operation, bytes, device);
-    }
-    if (may_own_elements(static_cast<std::size_t>(bytes), topology().local_rank))
-      groups_->inter_node_subgroup.run([&] { groups_->inter_node->connect(); });
+    if (first_rank_without(exchange->wait())) return inner().allocate(operation, bytes, device);
     return memory;
   }
   std::shared_ptr<Backend> split(const std::vector<int>& members, const std::string& name,
@@ -153,7 +147,6 @@ class HierarchicalBackend final : public ForwardingBackend {
     return node_->peer_exited(rank % topology().local_world_size);
   }
 
-  void connect() override {}  // make_from_groups() has connected the ranks
   void close() noexcept override {
     node_->close();
     groups_->inter_node->close();
@@ -194,10 +187,8 @@ std::shared_ptr<Backend> make_from_groups(const std::shared_ptr<Backend>& p2p_ba
   // All ranks of a node wait for another node at the same time: only the node leader warns.
   const Subgroup inter_node_subgroup{.parent_ranks = ranks_across_nodes(topology),
                                      .suppress_slow_warning = topology.local_rank != 0};
-  // These exchange messages between nodes in every job of this size.
-  const bool is_small = p2p_backend->size() <= max_flat_ranks;
-  if (is_small) p2p_backend->connect();
-  if (is_small || topology.local_rank == 0) inter_node_subgroup.run([&] { inter_node->connect(); });
+  // In a job of this size all ranks exchange messages. A network that does not let them is found here.
+  if (p2p_backend->size() <= max_flat_ranks) p2p_backend->connect(timeout);
   std::vector<std::byte> node_flags(static_cast<std::size_t>(topology.num_nodes));
   const auto gather_flags = [&](Backend& leaders, bool shares) {
     const std::byte flag{shares};

@@ -18,10 +18,6 @@ Range shard_of(std::size_t elements, std::size_t width, int rank, int size) {
   return {begin, std::min(shard_elements, elements - begin)};
 }
 
-bool may_own_elements(std::size_t bytes, int rank) {
-  return bytes > cache_line * static_cast<std::size_t>(rank);
-}
-
 std::vector<Range> chunks_of(Range shard, std::size_t width) {
   const std::size_t chunk_elements = chunk_bytes / width;
   std::vector<Range> chunks;

@@ -15,9 +15,6 @@ struct Range {
 /// equal and a whole number of cache lines; the last ones may be shorter or empty.
 Range shard_of(std::size_t elements, std::size_t width, int rank, int size);
 
-/// True if `rank` may own a non-empty shard of a tensor of at most `bytes`.
-bool may_own_elements(std::size_t bytes, int rank);
-
 /// The chunks of a shard: one chunk is reduced while the next is received.
 std::vector<Range> chunks_of(Range shard, std::size_t width);
 

@@ -129,8 +129,7 @@ void log_absent(const std::vector<int>& absent, const GroupWait& wait) {
 // ranks, so that all ranks name the same ones: also those that time out later, and those that find a rank gone for this
 // reason.
 std::vector<std::string> gather(const Rendezvous& rendezvous, const std::string& topic, int rank,
-                                const std::string& value, Deadline begin, milliseconds timeout,
-                                const std::function<bool()>& is_aborted) {
+                                const std::string& value, Deadline begin, milliseconds timeout) {
   auto& client = *rendezvous.job->client();
   const std::string name = rendezvous.group + "/" + topic;
   const std::string outcome_key = name + "/outcome";
@@ -149,9 +148,8 @@ std::vector<std::string> gather(const Rendezvous& rendezvous, const std::string&
     // A coordinator that is silent at the end of the first slice has as long as the whole wait.
     const auto slice = is_logged ? timeout : absence_log_delay;
     try {
-      return client.all_gather(name, rendezvous.members, value, time_until(begin + slice), timeout - slice, is_aborted);
+      return client.all_gather(name, rendezvous.members, value, time_until(begin + slice), timeout - slice);
     } catch (const TimeoutError& late) {
-      if (is_aborted && is_aborted()) throw PeerError("the communicator was closed", {});
       const auto absent = group_ranks(late.ranks());
       if (absent.empty()) throw;  // the coordinator does not answer
       if (Clock::now() >= begin + timeout) {
@@ -279,7 +277,7 @@ JobRendezvous join_job(const Environment& environment, const JobSecretPtr& secre
     const auto end = is_logged ? deadline : std::min(deadline, begin + absence_log_delay);
     try {
       rendezvous = open_rendezvous(environment, secret, options, time_until(end));
-      auto values = gather(rendezvous, "job", environment.rank, value, begin, timeout, nullptr);
+      auto values = gather(rendezvous, "job", environment.rank, value, begin, timeout);
       return {std::move(rendezvous), std::move(values)};
     } catch (const std::system_error& error) {
       if (error.code() != std::errc::address_in_use) throw_unreachable(environment, error.what(), timeout);
@@ -340,9 +338,8 @@ Rendezvous join_at_place(CoordinatorPlace place, int rank, const std::string& gr
 }
 
 std::vector<std::string> coordinator_all_gather(const Rendezvous& rendezvous, const std::string& topic, int rank,
-                                                const std::string& value, milliseconds timeout,
-                                                const std::function<bool()>& is_aborted) {
-  return gather(rendezvous, topic, rank, value, Clock::now(), timeout, is_aborted);
+                                                const std::string& value, milliseconds timeout) {
+  return gather(rendezvous, topic, rank, value, Clock::now(), timeout);
 }
 
 }  // namespace tutti::comm

@@ -46,11 +46,9 @@ Rendezvous join_at_place(CoordinatorPlace place, int rank, const std::string& gr
 Rendezvous rendezvous_of_group(const Rendezvous& rendezvous, const std::string& name, const std::vector<int>& members);
 
 /// Publishes `value` for the other ranks of a group and waits for theirs, which it returns by rank. `topic` is the same
-/// on all of them, and new to the group. Throws TimeoutError naming the ranks that did not call it, and PeerError, also
-/// soon after `is_aborted` returns true.
+/// on all of them, and new to the group. Throws TimeoutError naming the ranks that did not call it, and PeerError.
 std::vector<std::string> coordinator_all_gather(const Rendezvous& rendezvous, const std::string& topic, int rank,
-                                                const std::string& value, std::chrono::milliseconds timeout,
-                                                const std::function<bool()>& is_aborted = nullptr);
+                                                const std::string& value, std::chrono::milliseconds timeout);
 
 /// The failure reports of a group.
 std::shared_ptr<FailureBoard> make_coordinator_failure_board(const Rendezvous& rendezvous);

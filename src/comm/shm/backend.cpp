@@ -85,7 +85,6 @@ at::Tensor ShmBackend::allocate(const Operation& operation, std::int64_t bytes, 
   allocation->memory = create_shared_memory(*this, operation, static_cast<std::size_t>(bytes), reason);
   if (allocation->memory.empty()) {
     log_fallback(inner(), "a gradient buffer of " + std::to_string(bytes) + " bytes", reason);
-    inner().connect();  // here, because all ranks take part, and not when an all-reduce starts
     return inner().allocate(operation, bytes, device);
   }
   allocation->begin = allocation->memory.of(rank());
@@ -155,14 +154,9 @@ StagedCollectives* ShmBackend::staged_collectives(const Operation& operation) {
 
 std::shared_ptr<ShmBackend> make_shm_backend(const std::shared_ptr<Backend>& messages, SelectBackend for_groups,
                                              std::chrono::milliseconds timeout, std::string& reason) {
-  const Operation operation = shm_setup_operation(timeout);
-  auto node = NodeState::connect(*messages, messages, operation, reason);
+  auto node = NodeState::connect(*messages, messages, shm_setup_operation(timeout), reason);
   if (!node) return nullptr;
-  auto backend = std::make_shared<ShmBackend>(messages, std::move(for_groups), std::move(node));
-  // The rank that runs the coordinator must not exit before all other ranks have their values.
-  const std::byte here{1};
-  (void)backend->bootstrap_all_gather(operation, std::span(&here, 1));
-  return backend;
+  return std::make_shared<ShmBackend>(messages, std::move(for_groups), std::move(node));
 }
 
 }  // namespace tutti::comm

@@ -43,7 +43,6 @@ class ShmBackend final : public ForwardingBackend {
   std::shared_ptr<Backend> split(const std::vector<int>& members, const std::string& name,
                                  std::chrono::milliseconds timeout) override;
   std::shared_ptr<Backend> duplicate(const std::string& name, std::chrono::milliseconds timeout) override;
-  void connect() override {}
   std::vector<std::byte> bootstrap_all_gather(const Operation& operation, std::span<const std::byte> input) override;
   std::shared_ptr<FailureBoard> failure_board() override { return node_; }
   void close() noexcept override;

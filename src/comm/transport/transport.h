@@ -50,8 +50,10 @@ using Transfers = std::vector<std::unique_ptr<Transfer>>;
 void wait_all(Transfers& transfers, Deadline deadline);
 
 /// Logs that the current operation waits for `peer`, on the one rank that reports for all: the first one, or where that
-/// is awaited the second. `global_ranks` are those of the group.
-void log_slow_peer(const std::vector<int>& global_ranks, int rank, int peer, std::chrono::seconds waited);
+/// is awaited the second. `global_ranks` are those of the group. If there is no connection to the peer, for the reason
+/// `no_connection`, every rank reports it.
+void log_slow_peer(const std::vector<int>& global_ranks, int rank, int peer, std::chrono::seconds waited,
+                   const std::string& no_connection = "");
 
 /// Thread safe.
 class Transport : public PeerHealth {
@@ -69,8 +71,6 @@ class Transport : public PeerHealth {
   virtual std::shared_ptr<Transport> split(const std::vector<int>& members, const std::string& name,
                                            std::chrono::milliseconds timeout) = 0;
 
-  /// Connects now what would be connected with the first message. Every rank must call it. Throws PeerError.
-  virtual void connect() {}
   /// Every rank's `input`, by rank, without a message; nullopt where there is no other way. Every rank must call it,
   /// with as many bytes. Throws TimeoutError, PeerError.
   virtual std::optional<std::vector<std::byte>> bootstrap_all_gather(std::span<const std::byte> /*input*/,

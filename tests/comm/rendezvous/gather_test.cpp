@@ -43,23 +43,12 @@ TEST(CoordinatorAllGather, WaitsForACoordinatorThatIsStopped) {
   const auto first = rendezvous_at(port, 0);
   const auto second = rendezvous_at(port, 1);
   server.stop();
-  auto values = std::async(std::launch::async,
-                           [&] { return coordinator_all_gather(first, "topic", 0, "a", 60s, [] { return false; }); });
+  auto values = std::async(std::launch::async, [&] { return coordinator_all_gather(first, "topic", 0, "a", 60s); });
   EXPECT_EQ(values.wait_for(2500ms), std::future_status::timeout);
   server.signal(SIGCONT);
   const std::vector<std::string> expected{"a", "b"};
   EXPECT_EQ(coordinator_all_gather(second, "topic", 1, "b", 60s), expected);
   EXPECT_EQ(values.get(), expected);
-}
-
-TEST(CoordinatorAllGather, EndsWhenItsCallerIsAborted) {
-  Process server(run_server);
-  const auto port = server.read_line();
-  const auto first = rendezvous_at(port, 0);
-  const auto second = rendezvous_at(port, 1);
-  EXPECT_THROW(coordinator_all_gather(first, "topic", 0, "a", 60s, [] { return true; }), PeerError);
-  server.stop();
-  EXPECT_THROW(coordinator_all_gather(first, "topic", 0, "a", 60s, [] { return true; }), PeerError);
 }
 
 }  // namespace

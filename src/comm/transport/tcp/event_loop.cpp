@@ -117,7 +117,6 @@ bool EventLoop::greet(Lock& lock, const ConnectionPtr& connection, Effects& effe
   if (connection->is_open()) {
     Peer& peer = peers_[connection->rank()];
     peer.state = Peer::State::open;
-    peer.was_open = true;
     peer.unacknowledged_since.reset();
     set_user_timeout(connection->socket(), {});  // it would end the connection to a rank that is late: see below
     changed_.notify_all();

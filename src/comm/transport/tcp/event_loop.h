@@ -46,11 +46,8 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   /// Sends what is to be sent, until its deadlines; not during stack unwinding. Ends the thread.
   void close();
 
-  /// Begins to connect to the ranks. Throws TransferError.
-  void begin_connecting(const std::vector<int>& ranks);
-  /// Waits until they are connected. Throws TransferError.
-  void await_connections(const std::vector<int>& ranks, Deadline deadline);
-
+  /// What a connection to the rank that is being made waits for; empty if none is.
+  std::string why_not_connected(int rank);
   /// Begins to send or receive. The message completes on any thread, possibly before post() returns.
   void post(const MessagePtr& message);
   /// Forgets the message and gives its memory back. Returns false if it has ended: it completes at once if it has not.
@@ -78,7 +75,6 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
     };
     State state = State::idle;
     ConnectionPtr connection;
-    bool was_open = false;
     std::optional<Deadline> unacknowledged_since{};  // bytes in flight; in state `awaited`: since when
     Outbox outbox;
     bool write_again = false;  // the socket may take more bytes than the write in progress finds
@@ -95,6 +91,8 @@ class EventLoop : public std::enable_shared_from_this<EventLoop> {
   void contact(int rank, Effects& effects);
   void make_connection(int rank);
   void watch(const ConnectionPtr& connection);
+  /// " at ADDRESS", and what to check if there is no connection.
+  std::string at_address(int rank) const;
   /// The end of a connection, with its errno.
   static Outcome disconnected(int error);
   void limit_greeting(const Connection& connection) const;

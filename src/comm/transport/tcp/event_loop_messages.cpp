@@ -40,48 +40,21 @@ void EventLoop::close() {
   }
 }
 
-void EventLoop::begin_connecting(const std::vector<int>& ranks) {
-  const std::lock_guard lock(mutex_);
-  for (const int rank : ranks) {
-    try {
-      make_connection(rank);
-    } catch (const std::system_error& error) {
-      throw TransferError(TransferError::Kind::connection_closed, {rank},
-                          "to rank " + std::to_string(rank) + " at " +
-                              describe(addresses_.at(static_cast<std::size_t>(rank))) + ": " + error.what());
-    }
-  }
+std::string EventLoop::at_address(int rank) const {
+  const EndpointAddress& address = addresses_.at(static_cast<std::size_t>(rank));
+  return " at " + describe(address) +
+         (is_loopback(address.socket.host)
+              ? ", which is the loopback address of that rank's machine: set GLOO_SOCKET_IFNAME there"
+              : "") +
+         ". Check that no firewall is between the nodes (TUTTI_PORT_RANGE sets the ports) and that its network is "
+         "reachable (GLOO_SOCKET_IFNAME chooses one)";
 }
 
-void EventLoop::await_connections(const std::vector<int>& ranks, Deadline deadline) {
-  Lock lock(mutex_);
-  const auto has_ended = [&](int rank) {
-    const auto state = peers_[rank].state;
-    return state == Peer::State::open || state == Peer::State::failed;
-  };
-  changed_.wait_until(lock, deadline, [&] { return std::ranges::all_of(ranks, has_ended); });
-  const auto at_address = [&](int rank) {
-    const EndpointAddress& address = addresses_.at(static_cast<std::size_t>(rank));
-    return " at " + describe(address) +
-           (is_loopback(address.socket.host)
-                ? ", which is the loopback address of that rank's machine: set GLOO_SOCKET_IFNAME there"
-                : "") +
-           ". Check that no firewall is between the nodes (TUTTI_PORT_RANGE sets the ports) and that its network is "
-           "reachable (GLOO_SOCKET_IFNAME chooses one)";
-  };
-  std::vector<int> late;
-  for (const int rank : ranks) {
-    const Peer& peer = peers_[rank];
-    if (!has_ended(rank)) late.push_back(rank);
-    if (peer.state != Peer::State::failed || peer.was_open) continue;  // messages will find that it has left
-    throw TransferError(TransferError::Kind::connection_closed, {rank},
-                        peer.failure.kind == Outcome::Kind::not_authenticated
-                            ? "the process at its address does not know the job's secret"
-                            : "no connection" + at_address(rank));
-  }
-  if (late.empty()) return;
-  const std::string why = "no answer" + at_address(late.front());
-  throw TransferError(TransferError::Kind::timeout, std::move(late), why);
+std::string EventLoop::why_not_connected(int rank) {
+  const std::lock_guard lock(mutex_);
+  const auto state = peers_[rank].state;
+  const bool is_connecting = state == Peer::State::connecting || state == Peer::State::awaited;
+  return is_connecting ? "no answer" + at_address(rank) : "";
 }
 
 void EventLoop::post(const MessagePtr& message) {
@@ -241,6 +214,8 @@ void EventLoop::flush(Lock& lock, int rank, Effects& effects) {
 void EventLoop::fail_peer(int rank, Outcome reason, Effects& effects) {
   Peer& peer = peers_[rank];
   if (peer.state == Peer::State::failed) return;
+  const bool is_lost = reason.kind == Outcome::Kind::disconnected || reason.kind == Outcome::Kind::network_lost;
+  if (is_lost && peer.state != Peer::State::open) reason.detail = "no connection" + at_address(rank);
   peer.state = Peer::State::failed;
   peer.failure = std::move(reason);
   const auto connection = std::exchange(peer.connection, nullptr);

@@ -26,8 +26,8 @@ struct Outcome {
     timed_out,          ///< at its deadline
     closed,             ///< this rank has closed the channel: see `failure`
     closed_by_peer,     ///< the peer has closed the channel
-    disconnected,       ///< the connection to the peer has ended, or could not be made
-    network_lost,       ///< the peer's machine acknowledges nothing
+    disconnected,       ///< the connection to the peer has ended, or could not be made: see `detail`
+    network_lost,       ///< the peer's machine acknowledges nothing, also if `detail` is set
     not_connected,      ///< this rank cannot make a connection: see `detail`
     not_authenticated,  ///< the peer does not know the job's secret
     exited,             ///< the peer exited before it was connected
@@ -40,8 +40,18 @@ struct Outcome {
   int source = any_source;       ///< rank in the job: the sender of the message that a receive has matched
   std::uint64_t bytes = 0;       ///< of the peer's message, for `mismatch`
   std::exception_ptr failure{};  ///< for `closed`, where it may be null, and for `peer_failed`
-  std::string detail{};          ///< for `not_connected`: why, such as too many open files
+  std::string detail{};          ///< why there was never a connection, such as too many open files
 };
+
+/// Why the connection to the peer has ended, for a text about the peer.
+inline std::string describe_end(const Outcome& outcome) {
+  if (!outcome.detail.empty()) return outcome.detail;
+  if (outcome.kind == Outcome::Kind::network_lost)
+    return "its machine acknowledges nothing: check the network between the two machines";
+  if (outcome.kind == Outcome::Kind::not_authenticated)
+    return "the process at its address does not know the job's secret";
+  return "connection closed";
+}
 
 /// Ranks are those in the job.
 struct Message {

@@ -50,17 +50,15 @@ std::exception_ptr Request::failure_of(const Outcome& outcome) const {
     case Outcome::Kind::closed_by_peer:
       return peer_error(" has left the group");
     case Outcome::Kind::disconnected:
-      return peer_error(" disconnected (connection closed)");
     case Outcome::Kind::network_lost:
-      return peer_error(" disconnected (its machine acknowledges nothing: check the network between the two machines)");
+    case Outcome::Kind::not_authenticated:
+      return peer_error(" disconnected (" + describe_end(outcome) + ")");
     case Outcome::Kind::not_connected: {
       const int caller_in_job = health->global_ranks().at(static_cast<std::size_t>(caller));
       return std::make_exception_ptr(PeerError(description + ": on rank " + std::to_string(caller_in_job) +
                                                    " a connection to " + name + " cannot be made: " + outcome.detail,
                                                {caller}));
     }
-    case Outcome::Kind::not_authenticated:
-      return peer_error(" and this rank do not share the job's secret.");
     case Outcome::Kind::exited:
       return peer_error(" exited or disconnected");
     case Outcome::Kind::peer_failed:

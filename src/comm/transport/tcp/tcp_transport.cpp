@@ -5,15 +5,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
-#include <exception>
 #include <mutex>
 #include <set>
 #include <string>
 #include <utility>
 
-#include "comm/algorithms/peers.h"
-#include "comm/backend/current_operation.h"
-#include "comm/backend/describe.h"
 #include "comm/backend/slow_operation_warning.h"
 #include "comm/transport/tcp/awaited_message.h"
 #include "core/hash.h"
@@ -30,14 +26,13 @@ constexpr unsigned tag_phase_bits = 2;
 class TcpTransport final : public Transport, public std::enable_shared_from_this<TcpTransport> {
  public:
   TcpTransport(std::shared_ptr<Endpoint> endpoint, Rendezvous rendezvous, const std::string& group, int rank,
-               GroupHealth health, std::chrono::milliseconds timeout)
+               GroupHealth health)
       : Transport(endpoint->encrypts() ? "encrypted tcp" : "tcp", rank, static_cast<int>(health.global_ranks().size())),
         endpoint_(std::move(endpoint)),
         rendezvous_(std::move(rendezvous)),
         group_(group),
         channel_(fnv1a("collectives: " + group)),
-        health_(std::move(health)),
-        timeout_(timeout) {
+        health_(std::move(health)) {
     if (!health_.monitor()) return;
     const auto wake_all = [this](const auto&...) {
       const std::lock_guard lock(mutex_);
@@ -60,21 +55,10 @@ class TcpTransport final : public Transport, public std::enable_shared_from_this
   }
 
   std::shared_ptr<Transport> split(const std::vector<int>& members, const std::string& name,
-                                   std::chrono::milliseconds timeout) override {
+                                   std::chrono::milliseconds) override {
     const auto rank = static_cast<int>(std::ranges::find(members, this->rank()) - members.begin());
     return std::make_shared<TcpTransport>(endpoint_, rendezvous_of_group(rendezvous_, name, members),
-                                          group_ + "/" + name, rank, health_.for_group(members), timeout);
-  }
-
-  // Connects to the ranks that this rank exchanges messages with in every round, so that no round has to connect.
-  void connect() override {
-    const std::lock_guard lock(connect_mutex_);
-    if (is_connected_) return;
-    std::vector<int> peers = peers_of(rank(), size());
-    for (int& peer : peers) peer = global_rank(peer);
-    begin_connecting(peers);
-    await_connections(peers);
-    is_connected_ = true;
+                                          group_ + "/" + name, rank, health_.for_group(members));
   }
 
   // At the coordinator, where all ranks of the group can be told apart before any is connected.
@@ -99,7 +83,6 @@ class TcpTransport final : public Transport, public std::enable_shared_from_this
   std::shared_ptr<FailureBoard> failure_board() override { return make_coordinator_failure_board(rendezvous_); }
   // Ends all transfers, here and on the other ranks.
   void close() noexcept override {
-    is_closed_ = true;
     endpoint_->close_channel({channel_, bits_of(health_.global_ranks()), nullptr}, true);
   }
 
@@ -107,8 +90,6 @@ class TcpTransport final : public Transport, public std::enable_shared_from_this
   class TcpTransfer;
 
   int global_rank(int member) const { return health_.global_ranks().at(static_cast<std::size_t>(member)); }
-  void begin_connecting(const std::vector<int>& peers);
-  void await_connections(const std::vector<int>& peers);
   std::unique_ptr<Transfer> post(bool is_send, int peer, Tag tag, const Buffer& buffer);
   void wait(AwaitedMessage& message, int peer, Deadline deadline);
   [[noreturn]] void throw_failure(const AwaitedMessage& message, const Outcome& outcome, int peer);
@@ -118,12 +99,7 @@ class TcpTransport final : public Transport, public std::enable_shared_from_this
   const std::string group_;
   const std::uint64_t channel_;  // equal on all ranks of the group
   const GroupHealth health_;
-  const std::chrono::milliseconds timeout_;  // for connecting
   std::atomic<int> bootstrap_calls_ = 0;
-  std::atomic<bool> is_closed_ = false;
-  std::mutex connect_mutex_;
-  int connect_calls_ = 0;
-  bool is_connected_ = false;
   std::mutex mutex_;
   std::set<AwaitedMessage*> waiting_;
   std::shared_ptr<void> failure_subscription_;
@@ -148,49 +124,6 @@ class TcpTransport::TcpTransfer final : public Transfer {
   std::shared_ptr<AwaitedMessage> message_;  // null once it has completed
   int peer_;
 };
-
-// Names the ranks that cannot connect, and those that do not join.
-void TcpTransport::begin_connecting(const std::vector<int>& peers) {
-  std::string own_problem;
-  try {
-    endpoint_->loop().begin_connecting(peers);
-  } catch (const std::exception& error) {
-    own_problem = first_line(error.what());
-  }
-  const auto problems = coordinator_all_gather(rendezvous_, "connecting/" + std::to_string(connect_calls_++), rank(),
-                                               own_problem, timeout_, [this] { return is_closed_.load(); });
-  for (int member = 0; member < size(); ++member) {
-    const auto& problem = problems[static_cast<std::size_t>(member)];
-    if (!problem.empty())
-      throw PeerError("Connecting over TCP: on rank " + std::to_string(global_rank(member)) + " " + problem, {member});
-  }
-}
-
-// A firewall that drops packets looks like a peer that is slow, so the wait is reported.
-void TcpTransport::await_connections(const std::vector<int>& peers) {
-  const auto begin = Clock::now();
-  const auto deadline = begin + timeout_;
-  SlowOperationWarning slow_warning(begin);
-  for (;;) {
-    try {
-      const auto next_look = Clock::now() + std::chrono::milliseconds(250);
-      return endpoint_->loop().await_connections(peers, std::min({deadline, slow_warning.next(), next_look}));
-    } catch (const TransferError& error) {
-      const auto now = Clock::now();
-      if (error.kind() != Failure::timeout || now >= deadline) {
-        throw TransferError(error.kind(), health_.members_among(error.peers()), error.what());  // they are global ranks
-      }
-      if (is_closed_)
-        throw TransferError(Failure::connection_closed, {rank()}, "this rank has closed the communicator");
-      health_.throw_if_peers_failed();
-      if (slow_warning.due(now)) {
-        Logger(global_rank(rank()))
-            .warning("Connecting over TCP: " + describe_ranks(error.peers()) + ": " + error.what() +
-                     ". It fails after " + describe_duration(timeout_) + " (connect_timeout).");
-      }
-    }
-  }
-}
 
 std::unique_ptr<Transfer> TcpTransport::post(bool is_send, int peer, Tag tag, const Buffer& buffer) {
   EventLoop& loop = endpoint_->loop();
@@ -223,8 +156,14 @@ void TcpTransport::wait(AwaitedMessage& message, int peer, Deadline deadline) {
       outcome = message.wait_until(std::min({deadline, slow_warning.next(), next_change}));
       const auto now = Clock::now();
       if (outcome) break;
-      if (now >= deadline) throw TransferError(Failure::timeout, {peer}, "no message before the deadline");
-      if (slow_warning.due(now)) log_slow_peer(health_.global_ranks(), rank(), peer, slow_warning.waited(now));
+      const bool is_late = now >= deadline;
+      if (!is_late && !slow_warning.due(now)) continue;
+      const auto no_connection = endpoint_->loop().why_not_connected(global_rank(peer));
+      if (is_late) {
+        throw TransferError(Failure::timeout, {peer},
+                            no_connection.empty() ? "no message before the deadline" : no_connection);
+      }
+      log_slow_peer(health_.global_ranks(), rank(), peer, slow_warning.waited(now), no_connection);
     }
   }
   if (outcome->kind != Outcome::Kind::completed) throw_failure(message, *outcome, peer);
@@ -242,20 +181,15 @@ void TcpTransport::throw_failure(const AwaitedMessage& message, const Outcome& o
                             std::to_string(global_rank(peer)) + " cannot be made: " + outcome.detail);
   }
   if (outcome.kind != Outcome::Kind::closed) health_.throw_if_peers_failed();
-  if (outcome.kind == Outcome::Kind::network_lost) {
-    throw TransferError(Failure::network_lost, {peer}, "its machine acknowledges nothing");
-  }
-  throw TransferError(Failure::connection_closed, {peer},
-                      outcome.kind == Outcome::Kind::not_authenticated
-                          ? "the process at its address does not know the job's secret"
-                          : "connection closed");
+  const bool is_network = outcome.kind == Outcome::Kind::network_lost;
+  throw TransferError(is_network ? Failure::network_lost : Failure::connection_closed, {peer}, describe_end(outcome));
 }
 
 }  // namespace
 
 std::shared_ptr<Transport> make_tcp_transport(const Rendezvous& rendezvous, std::shared_ptr<Endpoint> endpoint,
-                                              int rank, GroupHealth health, std::chrono::milliseconds timeout) {
-  return std::make_shared<TcpTransport>(std::move(endpoint), rendezvous, "job", rank, std::move(health), timeout);
+                                              int rank, GroupHealth health) {
+  return std::make_shared<TcpTransport>(std::move(endpoint), rendezvous, "job", rank, std::move(health));
 }
 
 }  // namespace tutti::comm

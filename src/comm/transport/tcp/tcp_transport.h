@@ -1,6 +1,5 @@
 #pragma once
 // The TCP transport: the messages of collectives over the connections that all groups of a job share.
-#include <chrono>
 #include <memory>
 
 #include "comm/health/heartbeat_monitor.h"
@@ -11,9 +10,8 @@
 namespace tutti::comm {
 
 /// A transport among the ranks of `health`, all of the job's, which met at `rendezvous`. Ranks connect with their first
-/// message. Transport::connect() connects a rank, within `timeout`, to those that it exchanges messages with in every
-/// round.
+/// message.
 std::shared_ptr<Transport> make_tcp_transport(const Rendezvous& rendezvous, std::shared_ptr<Endpoint> endpoint,
-                                              int rank, GroupHealth health, std::chrono::milliseconds timeout);
+                                              int rank, GroupHealth health);
 
 }  // namespace tutti::comm

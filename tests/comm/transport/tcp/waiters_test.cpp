@@ -164,7 +164,7 @@ TEST_F(Waiters, DestroyingTheEndpointEndsTheWaitForEvents) {
 class WaitingChannels : public Waiters {
  protected:
   static std::shared_ptr<Transport> make_transport(int rank, const std::shared_ptr<Endpoint>& endpoint) {
-    return make_tcp_transport({}, endpoint, rank, GroupHealth(nullptr, {0, 1}), 20s);
+    return make_tcp_transport({}, endpoint, rank, GroupHealth(nullptr, {0, 1}));
   }
   std::unique_ptr<Transfer> post_receive(std::uint64_t number = 0) {
     return transports_[0]->post_receive(1, {.operation = number}, {});
