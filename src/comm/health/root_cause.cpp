@@ -37,6 +37,9 @@ RootCauseQuery::RootCauseQuery(PeerHealth& health, int rank, int size, const Ope
       size_(size),
       operation_(operation),
       own_report_(std::move(own_report)) {
+  // A subgroup on one side of a cut link has lost the coordinator only; the whole group has lost ranks.
+  if (own_report_.reason == FailureReport::Reason::heartbeat_lost && own_report_.waiting_for.empty())
+    replace_report_if_peers_failed();
   failure_board_->publish(rank_, own_report_.to_text());
   published_at_ = Clock::now();
 }

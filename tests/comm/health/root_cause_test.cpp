@@ -71,6 +71,16 @@ TEST(RootCauseQuery, BehindACutLinkNamesTheNodeThatDoesNotAnswer) {
       << found.message;
 }
 
+// This rank sees the cut link first, in a call of its node's subgroup, none of whose ranks has failed.
+TEST(RootCauseQuery, InASubgroupBehindACutLinkNamesTheNodeThatDoesNotAnswer) {
+  Rank3 rank;
+  rank.handlers.on_lost(coordinator::Cause::unreachable, "no answer");
+  const auto found = rank.find_root_cause_of(Kind::heartbeat_lost, {});
+  EXPECT_EQ(found.failed_ranks, (std::vector<int>{0, 1}));
+  EXPECT_NE(found.message.find("all_reduce (operation 2): ranks 0, 1 missed heartbeats for 2 s"), std::string::npos)
+      << found.message;
+}
+
 TEST(RootCauseQuery, AwaitsTheReportOfARankThatClosedItsConnections) {
   Rank3 rank;
   std::jthread reports([&] {
