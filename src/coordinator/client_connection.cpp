@@ -1,4 +1,4 @@
-#include "coordinator/client_connection.h"
+#include "coordinator/client.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -28,7 +28,7 @@ constexpr auto closed_at_once_limit = Milliseconds(100);
 
 }  // namespace
 
-Client::Connection::Connection(const ClientOptions& options, ClientEvents events)
+Client::Client(const ClientOptions& options, ClientEvents events)
     : options_(options),
       events_(std::move(events)),
       key_(random_nonce()),
@@ -57,17 +57,17 @@ Client::Connection::Connection(const ClientOptions& options, ClientEvents events
                      {});
 }
 
-Client::Connection::~Connection() {
+Client::~Client() {
   stop(std::uncaught_exceptions() > 0 ? Stop::abandoning : Stop::leaving);
 }
 
-void Client::Connection::stop(Stop how) {
+void Client::stop(Stop how) {
   stop_ = how;
   poller_.wake();
   thread_.join();
 }
 
-void Client::Connection::run() {
+void Client::run() {
   enter(State::waiting);
   start_attempt();
   auto last_tick = current_time();
@@ -85,7 +85,7 @@ void Client::Connection::run() {
 }
 
 // A rank that leaves while its connection is broken connects again first. Otherwise it would count as exited.
-bool Client::Connection::continues() {
+bool Client::continues() {
   if (state_ == State::ended || stop_ == Stop::abandoning) return false;
   if (stop_ == Stop::no) return true;
   const auto now = current_time();
@@ -94,7 +94,7 @@ bool Client::Connection::continues() {
 }
 
 // Each state has its socket and its time between ticks.
-void Client::Connection::enter(State next) {
+void Client::enter(State next) {
   switch (next) {
     case State::waiting:
       poller_.forget((stream_ ? stream_->socket() : socket_).get());
@@ -121,16 +121,16 @@ void Client::Connection::enter(State next) {
   state_ = next;
 }
 
-void Client::Connection::tick_every(Milliseconds interval) {
+void Client::tick_every(Milliseconds interval) {
   interval_ = interval;
   next_tick_ = current_time() + interval;
 }
 
-void Client::Connection::watch_stream() {
+void Client::watch_stream() {
   if (stream_) poller_.watch(stream_->socket().get(), stream_->events());
 }
 
-void Client::Connection::on_tick(Time now, bool was_late) {
+void Client::on_tick(Time now, bool was_late) {
   if (has_been_open_ && state_ != State::open && now - broken_since_ >= options_.heartbeat_timeout) {
     // A coordinator that is stopped accepts connections through its kernel.
     const bool is_stopped = state_ == State::greeting && !has_unacknowledged_bytes(stream_->socket());
@@ -159,7 +159,7 @@ void Client::Connection::on_tick(Time now, bool was_late) {
   if (check_response(now, was_late)) send_heartbeat();
 }
 
-bool Client::Connection::check_response(Time now, bool was_late) {
+bool Client::check_response(Time now, bool was_late) {
   if (options_.response_timeout == Milliseconds(0)) return true;
   if (was_late) last_heard_ = now;
   if (was_late && asked_at_) asked_at_ = now;
@@ -175,12 +175,12 @@ bool Client::Connection::check_response(Time now, bool was_late) {
   return true;
 }
 
-void Client::Connection::end_as_stopped() {
+void Client::end_as_stopped() {
   end(Cause::stopped, "the coordinator's process at " + address_.describe() + " has not answered for " +
                           describe_duration(options_.response_timeout));
 }
 
-void Client::Connection::start_attempt() {
+void Client::start_attempt() {
   attempt_began_ = current_time();
   try {
     socket_ = address_.start_connecting();
@@ -192,7 +192,7 @@ void Client::Connection::start_attempt() {
   }
 }
 
-void Client::Connection::on_connect_error(const std::system_error& error) {
+void Client::on_connect_error(const std::system_error& error) {
   closed_attempts_ = 0;
   fail_attempt(error.code().message());
   if (has_been_open_ && error.code().value() == ECONNREFUSED) {
@@ -200,7 +200,7 @@ void Client::Connection::on_connect_error(const std::system_error& error) {
   }
 }
 
-void Client::Connection::on_connected() {
+void Client::on_connected() {
   try {
     finish_connect(socket_);
   } catch (const std::system_error& error) {
@@ -217,19 +217,19 @@ void Client::Connection::on_connected() {
   watch_stream();
 }
 
-void Client::Connection::fail_attempt(const std::string& why) {
+void Client::fail_attempt(const std::string& why) {
   last_error_ = why;
   enter(State::waiting);
 }
 
-void Client::Connection::refuse(const std::string& why) {
+void Client::refuse(const std::string& why) {
   end(std::nullopt,
       "the coordinator at " + address_.describe() + " refused rank " + std::to_string(options_.member.rank) + ": " +
           why,
       !has_been_open_);
 }
 
-void Client::Connection::pump() {
+void Client::pump() {
   const auto stream_state = stream_->pump([this](const FrameHeader& header, std::string_view body) {
     if (state_ != State::ended && !not_yet_) on_frame(header, body);
   });
@@ -246,7 +246,7 @@ void Client::Connection::pump() {
   watch_stream();
 }
 
-void Client::Connection::on_stream_end(Stream::State state) {
+void Client::on_stream_end(Stream::State state) {
   const std::string why = describe_end(state);
   if (state_ == State::open) return on_broken(why, current_time());
   const bool has_no_proof = state == Stream::State::unauthenticated;
@@ -261,13 +261,13 @@ void Client::Connection::on_stream_end(Stream::State state) {
   refuse(has_no_proof ? why : why + ". Do both sides have the same secret, or none?");
 }
 
-void Client::Connection::on_broken(const std::string& why, Time since) {
+void Client::on_broken(const std::string& why, Time since) {
   broken_since_ = since;
   fail_attempt(why);
   start_attempt();
 }
 
-void Client::Connection::on_frame(const FrameHeader& header, std::string_view body) {
+void Client::on_frame(const FrameHeader& header, std::string_view body) {
   const auto type = header.message();
   if (state_ == State::greeting) return on_greeting_answer(type, body);
   switch (type) {
@@ -281,7 +281,7 @@ void Client::Connection::on_frame(const FrameHeader& header, std::string_view bo
   }
 }
 
-void Client::Connection::on_greeting_answer(MessageType type, std::string_view body) {
+void Client::on_greeting_answer(MessageType type, std::string_view body) {
   BodyReader reader(body);
   switch (type) {
     case MessageType::welcome:
@@ -298,19 +298,19 @@ void Client::Connection::on_greeting_answer(MessageType type, std::string_view b
   }
 }
 
-void Client::Connection::send_frames() {
+void Client::send_frames() {
   if (state_ != State::open) return;
   const auto frames = requests_.take_frames();
   if (!frames.empty()) stream_->send(frames);
   watch_stream();
 }
 
-void Client::Connection::send_heartbeat() {
+void Client::send_heartbeat() {
   if (stream_->wants_write()) return;  // the coordinator is stopped, and earlier bytes say as much
   stream_->send(BodyWriter().put(requests_.lowest_unanswered()).frame(MessageType::heartbeat));
 }
 
-void Client::Connection::end(std::optional<Cause> cause, const std::string& why, bool is_usage_error) {
+void Client::end(std::optional<Cause> cause, const std::string& why, bool is_usage_error) {
   if (state_ == State::ended) return;
   enter(State::ended);
   requests_.end(why, is_usage_error);
@@ -318,7 +318,7 @@ void Client::Connection::end(std::optional<Cause> cause, const std::string& why,
 }
 
 // The coordinator reads all that this rank has sent, then closes. Closing first could discard the last bytes.
-bool Client::Connection::leave() {
+bool Client::leave() {
   if (stop_ != Stop::leaving || state_ != State::open) return true;
   send_frames();
   stream_->send(BodyWriter().frame(MessageType::leave));

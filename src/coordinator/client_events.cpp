@@ -1,11 +1,11 @@
 // The events that the coordinator pushes.
-#include "coordinator/client_connection.h"
+#include "coordinator/client.h"
 #include "coordinator/messages.h"
 #include "core/describe.h"
 
 namespace tutti::coordinator {
 
-void Client::Connection::on_event(MessageType type, std::string_view body) {
+void Client::on_event(MessageType type, std::string_view body) {
   const int self = options_.member.rank;
   BodyReader reader(body);
   ++events_seen_;

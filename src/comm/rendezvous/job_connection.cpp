@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/in_this_process.h"
+
 namespace tutti::comm {
 namespace {
 
@@ -64,7 +66,7 @@ JobConnection::JobConnection(std::unique_ptr<coordinator::Server> server, const 
                              int owner)
     : events_(std::make_shared<JobEvents>(owner)),
       server_(std::move(server)),
-      client_(std::make_shared<coordinator::Client>(options, events_->handlers())) {}
+      client_(make_shared_in_this_process<coordinator::Client>(options, events_->handlers())) {}
 
 // This rank may run the coordinator of the next job at the same address, and the other ranks may connect to it at once.
 JobConnection::~JobConnection() {
