@@ -81,7 +81,7 @@ IdleJob::IdleJob(const IdleJobOptions& options) : ranks_(options.ranks) {
     server.listening = listen_tcp(loopback_host).socket;
     server.secret = secret_of(options);
     server.world_size = ranks_;
-    server.heartbeat_timeout = timeout;
+    server.timeouts.heartbeat = timeout;
     auto* const running = new coordinator::Server(std::move(server));  // until the process is killed
     board_->port = running->port();
   });
@@ -94,7 +94,7 @@ IdleJob::IdleJob(const IdleJobOptions& options) : ranks_(options.ranks) {
       client.secret = secret_of(options);
       client.member = {.rank = rank, .world_size = ranks_, .node = "node", .version = "benchmark"};
       client.connect_timeout = std::chrono::seconds(60);
-      client.heartbeat_timeout = timeout;
+      client.timeouts.heartbeat = timeout;
       coordinator::ClientEvents events;
       events.on_failed = [&noted](const coordinator::FailedRanks& failed) {
         if (failed.is_warning) return;

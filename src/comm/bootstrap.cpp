@@ -166,8 +166,7 @@ std::vector<std::string> hosts_of(const JoinedGroup& group) {
 CoordinatorOptions coordinator_options(const CommunicatorOptions& options, int size) {
   return {.world_size = size,
           .connect_timeout = options.connect_timeout,
-          .heartbeat_timeout = heartbeat_timeout(options),
-          .deadlock_timeout = deadlock_timeout(options)};
+          .timeouts = {.heartbeat = heartbeat_timeout(options), .deadlock = deadlock_timeout(options)}};
 }
 
 JobSecretPtr encryption_secret(const CommunicatorOptions& options) {

@@ -12,10 +12,10 @@ namespace tutti::comm {
 
 /// The host of a store, as this rank resolves it; empty for a store without a host.
 std::string host_of_store(const c10::intrusive_ptr<c10d::Store>& store);
-/// A socket at which other ranks reach a coordinator of this rank. `store_host` (empty: MASTER_ADDR) shows the network
+/// Where other ranks reach a coordinator of this rank. It listens. `store_host` (empty: MASTER_ADDR) shows the network
 /// that they share, and need not be reachable; if no network is known, the socket is a local one. Throws UsageError,
 /// std::system_error.
-CoordinatorSocket listen_for_peers(const std::string& store_host);
+CoordinatorPlace listen_for_peers(const std::string& store_host);
 
 /// A group to be connected, as one of its ranks sees it.
 struct PeerGroup {
@@ -23,7 +23,7 @@ struct PeerGroup {
   int size = 1;
   std::string agreement{};  ///< must be equal on all ranks; for messages
   std::string address{};    ///< address_of() the socket of rank 0
-  CoordinatorSocket own_socket{};
+  CoordinatorPlace own_place{};
   std::string store_host{};
 };
 

@@ -79,7 +79,7 @@ std::string host_of_store(const StorePtr& store) {
   return tcp ? tcp->getHost() : "";
 }
 
-CoordinatorSocket listen_for_peers(const std::string& store_host) {
+CoordinatorPlace listen_for_peers(const std::string& store_host) {
   return listen_for_coordinator(coordinator_host(store_host), read_job_secret(&process_variable));
 }
 
@@ -98,7 +98,7 @@ Communicator connect_peers(PeerGroup group, const CommunicatorOptions& options) 
   const auto for_coordinator = coordinator_options(checked, group.size);
   auto place = parse_address(group.address, secret);
   if (!place) throw UsageError("the handle of rank 0 has no address.");
-  if (group.rank == 0) place = start_coordinator(std::move(group.own_socket), for_coordinator);
+  if (group.rank == 0) place = start_coordinator(std::move(group.own_place), for_coordinator);
   auto rendezvous = join_at_place(*std::move(place), group.rank, "tutti/1", this_node_id(), for_coordinator);
   count_time();
   const auto agreements =

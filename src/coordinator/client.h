@@ -35,8 +35,7 @@ struct ClientOptions {
   JobSecretPtr secret{};  ///< null: the connection is neither authenticated nor encrypted
   Member member{};
   Milliseconds connect_timeout{0};
-  Milliseconds heartbeat_timeout{0};
-  Milliseconds deadlock_timeout{0};  ///< as in ServerOptions
+  JobTimeouts timeouts{};
   /// The coordinator is lost if its machine acknowledges and its process does not answer for this long; 0: never.
   Milliseconds response_timeout{0};
 };

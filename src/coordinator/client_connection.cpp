@@ -131,12 +131,12 @@ void Client::watch_stream() {
 }
 
 void Client::on_tick(Time now, bool was_late) {
-  if (has_been_open_ && state_ != State::open && now - broken_since_ >= options_.heartbeat_timeout) {
+  if (has_been_open_ && state_ != State::open && now - broken_since_ >= options_.timeouts.heartbeat) {
     // A coordinator that is stopped accepts connections through its kernel.
     const bool is_stopped = state_ == State::greeting && !has_unacknowledged_bytes(stream_->socket());
     if (!is_stopped) {
       return end(Cause::unreachable, "the coordinator at " + address_.describe() + " cannot be reached for " +
-                                         describe_duration(options_.heartbeat_timeout) + " (" + last_error_ + ")");
+                                         describe_duration(options_.timeouts.heartbeat) + " (" + last_error_ + ")");
     }
     if (options_.response_timeout > Milliseconds(0)) {
       if (!was_late) return end_as_stopped();
@@ -144,7 +144,7 @@ void Client::on_tick(Time now, bool was_late) {
     }
   }
   if (state_ == State::waiting) return start_attempt();
-  if (state_ == State::connecting && now - attempt_began_ >= std::min(attempt_timeout, options_.heartbeat_timeout)) {
+  if (state_ == State::connecting && now - attempt_began_ >= std::min(attempt_timeout, options_.timeouts.heartbeat)) {
     return fail_attempt("no answer from its machine");
   }
   if (state_ != State::open) return;
@@ -152,7 +152,7 @@ void Client::on_tick(Time now, bool was_late) {
   // heartbeat, and a process that has been stopped itself does not look.
   const auto& socket = stream_->socket();
   const auto unacknowledged_for = since_last_acknowledgement(socket);
-  if (!was_late && unacknowledged_for >= options_.heartbeat_timeout / 2 && has_unacknowledged_bytes(socket)) {
+  if (!was_late && unacknowledged_for >= options_.timeouts.heartbeat / 2 && has_unacknowledged_bytes(socket)) {
     return on_broken("its machine has acknowledged nothing for " + describe_duration(unacknowledged_for),
                      now - unacknowledged_for);
   }
@@ -206,14 +206,11 @@ void Client::on_connected() {
   } catch (const std::system_error& error) {
     return on_connect_error(error);
   }
-  set_keepalive(socket_, options_.heartbeat_timeout);  // a stopped coordinator sends no answer, and no bytes wait
+  set_keepalive(socket_, options_.timeouts.heartbeat);  // a stopped coordinator sends no answer, and no bytes wait
   enter(State::greeting);
-  stream_->send(Hello{.member = options_.member,
-                      .key = key_,
-                      .events_seen = events_seen_,
-                      .heartbeat_timeout = options_.heartbeat_timeout,
-                      .deadlock_timeout = options_.deadlock_timeout}
-                    .frame());
+  stream_->send(
+      Hello{.member = options_.member, .key = key_, .events_seen = events_seen_, .timeouts = options_.timeouts}
+          .frame());
   watch_stream();
 }
 

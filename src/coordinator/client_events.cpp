@@ -17,7 +17,7 @@ void Client::on_event(MessageType type, std::string_view body) {
       if (!names_self || failed.is_warning) return;
       return end(std::nullopt, "the coordinator has judged that this rank (" + std::to_string(self) +
                                    ") has failed: it sent no heartbeat for " +
-                                   describe_duration(options_.heartbeat_timeout));
+                                   describe_duration(options_.timeouts.heartbeat));
     }
     case MessageType::left:
       if (events_.on_left) events_.on_left(reader.ranks());

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/clock.h"
+
 namespace tutti::coordinator {
 
 inline constexpr std::size_t max_value_bytes = std::size_t{64} << 20;
@@ -17,6 +19,11 @@ struct Member {
   std::string version{};  ///< of the library and its wire format
   int restart = 0;        ///< the attempt of the launchers that the process belongs to
   std::string job{};      ///< its name, where the launcher gives it one; empty otherwise
+};
+
+struct JobTimeouts {
+  Milliseconds heartbeat{0};
+  Milliseconds deadlock{0};  ///< 0: a deadlock is only reported
 };
 
 enum class Cause : std::uint8_t {

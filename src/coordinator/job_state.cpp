@@ -26,11 +26,11 @@ std::vector<std::string> keys_of(BodyReader& body) {
 
 }  // namespace
 
-JobState::JobState(const JobOptions& options, Send send)
+JobState::JobState(int world_size, const JobTimeouts& timeouts, Send send)
     : send_(std::move(send)),
-      membership_(options.world_size, options.heartbeat_timeout),
-      deadlock_judge_(options.world_size, options.deadlock_timeout),
-      sessions_(static_cast<std::size_t>(options.world_size)) {}
+      membership_(world_size, timeouts.heartbeat),
+      deadlock_judge_(world_size, timeouts.deadlock),
+      sessions_(static_cast<std::size_t>(world_size)) {}
 
 Membership::HelloResult JobState::hello(const Hello& hello, Time now) {
   if (!contradiction_.empty()) return {Membership::Verdict::contradicted, contradiction_};

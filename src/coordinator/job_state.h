@@ -20,17 +20,11 @@
 
 namespace tutti::coordinator {
 
-struct JobOptions {
-  int world_size = 1;
-  Milliseconds heartbeat_timeout{0};
-  Milliseconds deadlock_timeout{0};
-};
-
 class JobState {
  public:
   /// `send` puts a frame into the connection of a rank, if it has one.
   using Send = std::function<void(int rank, std::string_view frame)>;
-  JobState(const JobOptions& options, Send send);
+  JobState(int world_size, const JobTimeouts& timeouts, Send send);
 
   /// Unless the verdict is a refusal, the caller connects the rank and then calls welcome().
   Membership::HelloResult hello(const Hello& hello, Time now);

@@ -29,8 +29,8 @@ std::string Hello::frame() const {
       .put(key[0])
       .put(key[1])
       .put(events_seen);
-  body.put(static_cast<std::int64_t>(heartbeat_timeout.count()));
-  body.put(static_cast<std::int64_t>(deadlock_timeout.count())).text(member.job);
+  body.put(static_cast<std::int64_t>(timeouts.heartbeat.count()));
+  body.put(static_cast<std::int64_t>(timeouts.deadlock.count())).text(member.job);
   return body.frame(MessageType::hello);
 }
 
@@ -50,8 +50,7 @@ Hello Hello::from_body(std::string_view body) {
   hello.member.restart = reader.get<std::int32_t>();
   hello.key = {reader.get<std::uint64_t>(), reader.get<std::uint64_t>()};
   hello.events_seen = reader.get<std::uint64_t>();
-  hello.heartbeat_timeout = timeout_from(reader);
-  hello.deadlock_timeout = timeout_from(reader);
+  hello.timeouts = {.heartbeat = timeout_from(reader), .deadlock = timeout_from(reader)};
   hello.member.job = reader.text();
   reader.expect_end();
   return hello;

@@ -1,6 +1,5 @@
 #pragma once
 // The bodies of messages that more than one place reads or writes. No I/O.
-#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -18,8 +17,7 @@ struct Hello {
   Member member{};
   Nonce key{};  ///< of a client while it lives: tells a connection that is made again from a second process
   std::uint64_t events_seen = 0;  ///< of the job's events, so that a connection made again continues there
-  std::chrono::milliseconds heartbeat_timeout{0};
-  std::chrono::milliseconds deadlock_timeout{0};
+  JobTimeouts timeouts{};
   bool has_known_format = true;  ///< false if wire_version differs: only `member` is read
 
   std::string frame() const;

@@ -222,11 +222,8 @@ class Server::Loop {
 
   /// The state of a job that begins with the hello of `first`.
   std::unique_ptr<JobState> new_job(const Hello& first) {
-    const bool has_own_timeouts = options_.heartbeat_timeout > Milliseconds(0);
     auto job = std::make_unique<JobState>(
-        JobOptions{.world_size = options_.world_size,
-                   .heartbeat_timeout = has_own_timeouts ? options_.heartbeat_timeout : first.heartbeat_timeout,
-                   .deadlock_timeout = has_own_timeouts ? options_.deadlock_timeout : first.deadlock_timeout},
+        options_.world_size, options_.timeouts.heartbeat > Milliseconds(0) ? options_.timeouts : first.timeouts,
         [this](int rank, std::string_view frame) {
           if (const auto found = by_rank_.find(rank); found != by_rank_.end()) found->second->stream.send(frame);
         });

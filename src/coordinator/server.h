@@ -1,11 +1,11 @@
 #pragma once
 // The coordinator of a job: one thread and one epoll instance. It holds the membership, key-value entries, failure
 // reports and wait states, and pushes changes to the ranks. It uses no LibTorch, so that a launcher can run it.
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
 
+#include "coordinator/job.h"
 #include "core/file_descriptor.h"
 #include "core/job_secret.h"
 
@@ -16,11 +16,9 @@ struct ServerOptions {
   bool is_local = false;       ///< it is a Unix socket, for processes of this user
   JobSecretPtr secret{};
   int world_size = 1;
-  std::string job{};  ///< its name: ranks of a job of another name are refused; empty if it has none
-  /// 0: this and the next one are those of the rank that joins first.
-  std::chrono::milliseconds heartbeat_timeout{0};
-  std::chrono::milliseconds deadlock_timeout{0};  ///< 0: a deadlock is only reported
-  std::chrono::milliseconds linger{5000};         ///< how long the destructor waits; during unwinding 500 ms at most
+  std::string job{};          ///< its name: ranks of a job of another name are refused; empty if it has none
+  JobTimeouts timeouts{};     ///< heartbeat 0: those of the rank that joins first
+  Milliseconds linger{5000};  ///< how long the destructor waits; during unwinding 500 ms at most
 };
 
 /// Thread safe.

@@ -19,7 +19,7 @@ struct ProcessGroupTutti::Generation {
   std::set<std::int64_t> used_numbers{};  ///< also of attempts that failed
 
   std::mutex mutex{};
-  std::optional<comm::CoordinatorSocket> socket{};  ///< from get_reconfigure_handle() to reconfigure()
+  std::optional<comm::CoordinatorPlace> own_place{};  ///< from get_reconfigure_handle() to reconfigure()
 };
 
 namespace process_group {

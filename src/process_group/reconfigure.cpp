@@ -62,12 +62,12 @@ Communicator connect_generation(comm::PeerGroup group, const std::vector<std::st
 
 c10d::ReconfigureHandle ProcessGroupTutti::get_reconfigure_handle() const {
   const std::lock_guard lock(generation_->mutex);
-  auto& socket = generation_->socket;
-  if (!socket) socket = comm::listen_for_peers(generation_->store_host);
+  auto& place = generation_->own_place;
+  if (!place) place = comm::listen_for_peers(generation_->store_host);
   return to_text(
       process_group::ReconfigureHandle{.rank = rank_,
                                        .generation = is_connected_ ? std::optional(generation_->number) : std::nullopt,
-                                       .address = comm::address_of(*socket)});
+                                       .address = comm::address_of(*place)});
 }
 
 void ProcessGroupTutti::end_calls_in_flight(const std::string& reason) {
@@ -110,7 +110,7 @@ ProcessGroupTutti::WorkPtr ProcessGroupTutti::reconfigure(const c10d::Reconfigur
                         .store_host = generation_->store_host};
   {
     const std::lock_guard lock(generation_->mutex);
-    group.own_socket = *std::exchange(generation_->socket, std::nullopt);
+    group.own_place = *std::exchange(generation_->own_place, std::nullopt);
   }
   auto made = connect_generation(std::move(group), handles, connecting, title);
   // Ends pending receives. All ranks have ended their collectives.

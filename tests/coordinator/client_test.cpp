@@ -68,7 +68,7 @@ TEST_P(CoordinatorClient, ARanksNextProgramBeginsWhenAllHaveLeft) {
 
 TEST_P(CoordinatorClient, TheFirstRankSetsTheTimeoutsOfALaunchersCoordinator) {
   auto options = server_options(1, job_secret);
-  options.heartbeat_timeout = milliseconds(0);
+  options.timeouts.heartbeat = milliseconds(0);
   Server server(std::move(options));
   Client client(client_options(server, 0, 1, job_secret), {});
   client.set("a", "1");

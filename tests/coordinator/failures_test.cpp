@@ -52,7 +52,7 @@ void run_rank(Process& parent, const std::string& node = "node 0") {
 
 ServerOptions server_options_with(milliseconds heartbeat_timeout) {
   auto options = server_options(2, secret());
-  options.heartbeat_timeout = heartbeat_timeout;
+  options.timeouts.heartbeat = heartbeat_timeout;
   return options;
 }
 
@@ -134,7 +134,7 @@ TEST(CoordinatorFailures, ARankThatIsJudgedWhileStoppedLearnsItWhenItContinues) 
 TEST(CoordinatorFailures, ARankWhoseFrameArrivesSlowlyHasNotFailed) {
   constexpr auto timeout = milliseconds(1000);
   auto options = server_options(2);
-  options.heartbeat_timeout = timeout;
+  options.timeouts.heartbeat = timeout;
   options.linger = milliseconds(0);
   Server server(std::move(options));
   Told told;
@@ -155,7 +155,7 @@ TEST(CoordinatorFailures, ARankWhoseFrameArrivesSlowlyHasNotFailed) {
 // The coordinator as a process. It says its port.
 void run_server(Process& parent, int world_size, milliseconds heartbeat_timeout) {
   auto options = server_options(world_size, secret());
-  options.heartbeat_timeout = heartbeat_timeout;
+  options.timeouts.heartbeat = heartbeat_timeout;
   options.linger = milliseconds(0);
   Server server(std::move(options));
   parent.write_line(std::to_string(server.port()));
@@ -164,7 +164,7 @@ void run_server(Process& parent, int world_size, milliseconds heartbeat_timeout)
 
 ClientOptions options_for(const std::string& port, int rank, int world_size) {
   auto options = client_options(static_cast<std::uint16_t>(std::stoi(port)), rank, world_size, secret());
-  options.heartbeat_timeout = milliseconds(1000);
+  options.timeouts.heartbeat = milliseconds(1000);
   return options;
 }
 
@@ -271,7 +271,7 @@ TEST(CoordinatorFailures, TheEndOfTheCoordinatorsProcessIsToldAtOnce) {
   Process server([](Process& self) { run_server(self, 1, seconds(20)); });
   Told told;
   auto options = options_for(server.read_line(), 0, 1);
-  options.heartbeat_timeout = seconds(1000);
+  options.timeouts.heartbeat = seconds(1000);
   Client client(options, told.events());
   auto waits = std::async(std::launch::async, [&] { client.get({"absent"}, deadline); });
   server.signal(SIGKILL);

@@ -64,7 +64,7 @@ TEST(Frames, RandomBodiesDoNotHarmTheJob) {
   const Time now = Time() + std::chrono::hours(1);
   int damaged = 0;
   std::string last;
-  JobState job({.world_size = 2, .heartbeat_timeout = milliseconds(1000)}, [&](int rank, std::string_view frame) {
+  JobState job(2, {.heartbeat = milliseconds(1000)}, [&](int rank, std::string_view frame) {
     if (rank == 0) last = frame;
   });
   for (int rank = 0; rank < 2; ++rank) {
@@ -94,7 +94,7 @@ TEST(Frames, RandomBodiesDoNotHarmTheJob) {
 
 TEST(JobState, ALaterAttemptOfAnAbsentRankTellsTheOthersThatItsProcessHasEnded) {
   std::vector<FailedRanks> told;
-  JobState job({.world_size = 2, .heartbeat_timeout = milliseconds(1000)}, [&](int rank, std::string_view frame) {
+  JobState job(2, {.heartbeat = milliseconds(1000)}, [&](int rank, std::string_view frame) {
     FrameHeader header;
     std::memcpy(&header, frame.data(), sizeof(header));
     if (rank == 0 && header.message() == MessageType::failed) told.push_back(failed_ranks_from(frame.substr(16)));
@@ -254,7 +254,7 @@ struct Job {
 
   const Time now = Time() + std::chrono::hours(1);
   std::vector<std::string> sent;
-  JobState state{{.world_size = 2, .heartbeat_timeout = milliseconds(1000)}, [this](int rank, std::string_view frame) {
+  JobState state{2, {.heartbeat = milliseconds(1000)}, [this](int rank, std::string_view frame) {
                    if (rank == 0) sent.emplace_back(frame);
                  }};
 };

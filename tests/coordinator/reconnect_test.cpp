@@ -226,7 +226,7 @@ TEST(CoordinatorReconnect, ACoordinatorThatIsStoppedWhileTheConnectionBreaksIsLo
   Router router(static_cast<std::uint16_t>(std::stoi(process.read_line())));
   Told told;
   auto options = client_options(router.port(), 0, 1);
-  options.heartbeat_timeout = options.response_timeout = milliseconds(500);
+  options.timeouts.heartbeat = options.response_timeout = milliseconds(500);
   Client client(options, told.events());
   process.stop();
   router.disturb();
@@ -280,7 +280,7 @@ TEST(CoordinatorReconnect, ARankThatIsResetWhileItIsAloneGoesOn) {
 
 TEST(CoordinatorReconnect, ABlockedStateIsStatedAgainAfterABreak) {
   auto options = server_options(2, secret());
-  options.deadlock_timeout = milliseconds(1);
+  options.timeouts.deadlock = milliseconds(1);
   Server server(std::move(options));
   Router router(server.port());
   Told told;

@@ -153,7 +153,7 @@ TEST(Coordinator, NothingListensThere) {
   ClientOptions options;
   options.port = unused.port;
   options.connect_timeout = milliseconds(50);
-  options.heartbeat_timeout = milliseconds(1000);
+  options.timeouts.heartbeat = milliseconds(1000);
   EXPECT_THAT([&] { Client(options, {}); },
               ThrowsMessage<TimeoutError>(HasSubstr("did not accept rank 0 within 50 ms")));
 }

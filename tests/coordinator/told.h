@@ -81,8 +81,8 @@ inline ServerOptions server_options(int world_size, JobSecretPtr secret = nullpt
   options.listening = listening();
   options.secret = std::move(secret);
   options.world_size = world_size;
-  options.heartbeat_timeout = seconds(20);
-  options.deadlock_timeout = seconds(20);
+  options.timeouts.heartbeat = seconds(20);
+  options.timeouts.deadlock = seconds(20);
   return options;
 }
 
@@ -92,7 +92,7 @@ inline ClientOptions client_options(std::uint16_t port, int rank, int world_size
   options.secret = std::move(secret);
   options.member = {.rank = rank, .world_size = world_size, .node = "node 0", .version = "1"};
   options.connect_timeout = seconds(20);
-  options.heartbeat_timeout = seconds(20);
+  options.timeouts.heartbeat = seconds(20);
   return options;
 }
 

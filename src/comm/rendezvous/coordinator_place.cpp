@@ -47,9 +47,9 @@ CoordinatorPlace coordinator_of_job(const Environment& environment, const JobSec
     const auto address = local_address_of(listening.get());  // at which rank 0 reaches its own coordinator
     return start_coordinator({.host = address.host,
                               .port = static_cast<std::uint16_t>(address.port),
-                              .listening = std::move(listening),
                               .secret = secret,
-                              .job = environment.job},
+                              .job = environment.job,
+                              .listening = std::move(listening)},
                              options);
   }
   return {.host = environment.num_nodes == 1 ? loopback_host : environment.master_addr,
@@ -58,33 +58,29 @@ CoordinatorPlace coordinator_of_job(const Environment& environment, const JobSec
           .owner = environment.launcher_coordinator ? -1 : 0};
 }
 
-CoordinatorSocket listen_for_coordinator(const std::string& host, const JobSecretPtr& secret) {
+CoordinatorPlace listen_for_coordinator(const std::string& host, const JobSecretPtr& secret) {
   if (const auto name = coordinator::local_name(host)) return {.host = host, .listening = listen_local(*name)};
   auto [socket, address] = listen_tcp(host, read_port_range(&process_variable));
   return {.host = address.host,
           .port = static_cast<std::uint16_t>(address.port),
-          .listening = std::move(socket),
           .secret = secret ? secret : make_job_secret(),
-          .is_secret_new = !secret};
+          .is_secret_new = !secret,
+          .listening = std::move(socket)};
 }
 
-std::string address_of(const CoordinatorSocket& socket) {
-  return socket.host + " " + std::to_string(socket.port) + " " +
-         (socket.is_secret_new ? socket.secret->text() : no_secret);
+std::string address_of(const CoordinatorPlace& place) {
+  return place.host + " " + std::to_string(place.port) + " " + (place.is_secret_new ? place.secret->text() : no_secret);
 }
 
-CoordinatorPlace start_coordinator(CoordinatorSocket socket, const CoordinatorOptions& options) {
-  coordinator::ServerOptions server{.listening = std::move(socket.listening),
-                                    .is_local = coordinator::local_name(socket.host).has_value(),
-                                    .secret = socket.secret,
-                                    .world_size = options.world_size,
-                                    .job = std::move(socket.job),
-                                    .heartbeat_timeout = options.heartbeat_timeout,
-                                    .deadlock_timeout = options.deadlock_timeout};
-  return {.host = std::move(socket.host),
-          .port = socket.port,
-          .secret = std::move(socket.secret),
-          .server = std::make_unique<coordinator::Server>(std::move(server))};
+CoordinatorPlace start_coordinator(CoordinatorPlace place, const CoordinatorOptions& options) {
+  place.server = std::make_unique<coordinator::Server>(
+      coordinator::ServerOptions{.listening = std::move(place.listening),
+                                 .is_local = coordinator::local_name(place.host).has_value(),
+                                 .secret = place.secret,
+                                 .world_size = options.world_size,
+                                 .job = place.job,
+                                 .timeouts = options.timeouts});
+  return place;
 }
 
 std::optional<CoordinatorPlace> parse_address(const std::string& address, const JobSecretPtr& secret) {
@@ -107,10 +103,8 @@ CoordinatorPlace coordinator_at_store(c10d::Store& store, const std::string& key
     if (place) return *std::move(place);
     throw PeerError("Unexpected data in the store: another program uses the same store.", {0});
   }
-  auto socket = listen_for_coordinator(host, secret);
-  const auto address = address_of(socket);
-  auto place = start_coordinator(std::move(socket), options);
-  store.set(key, address);
+  auto place = start_coordinator(listen_for_coordinator(host, secret), options);
+  store.set(key, address_of(place));
   return place;
 }
 

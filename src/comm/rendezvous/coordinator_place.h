@@ -20,16 +20,19 @@ namespace tutti::comm {
 struct CoordinatorOptions {
   int world_size = 1;
   std::chrono::milliseconds connect_timeout{0};
-  std::chrono::milliseconds heartbeat_timeout{0};
-  std::chrono::milliseconds deadlock_timeout{0};
+  coordinator::JobTimeouts timeouts{};
 };
 
 struct CoordinatorPlace {
   std::string host;  ///< as in coordinator::ClientOptions
   std::uint16_t port = 0;
   JobSecretPtr secret{};
-  std::unique_ptr<coordinator::Server> server{};  ///< null on ranks that do not run the coordinator
-  int owner = 0;                                  ///< the rank that does; -1 for a launcher
+  bool is_secret_new = false;  ///< other ranks know it only from the address
+  int owner = 0;               ///< the rank that runs the coordinator; -1 for a launcher
+  // Only at the owner.
+  std::string job{};                              ///< as in coordinator::ServerOptions
+  FileDescriptor listening{};                     ///< until start_coordinator(): other ranks may connect before
+  std::unique_ptr<coordinator::Server> server{};  ///< from start_coordinator()
 };
 
 /// By the variables of the launcher. Rank 0 starts the coordinator, unless the launcher runs it. Throws
@@ -37,22 +40,12 @@ struct CoordinatorPlace {
 CoordinatorPlace coordinator_of_job(const Environment& environment, const JobSecretPtr& secret,
                                     const CoordinatorOptions& options);
 
-/// A socket at which this rank can start a coordinator. It listens, so other ranks may connect before that.
-struct CoordinatorSocket {
-  std::string host;
-  std::uint16_t port = 0;
-  FileDescriptor listening{};
-  JobSecretPtr secret{};
-  bool is_secret_new = false;  ///< other ranks know it only from the address
-  std::string job{};           ///< as in coordinator::ServerOptions
-};
-
 /// Listens at `host`, at a free port. Unless the job has a secret, makes one. Throws std::system_error.
-CoordinatorSocket listen_for_coordinator(const std::string& host, const JobSecretPtr& secret);
+CoordinatorPlace listen_for_coordinator(const std::string& host, const JobSecretPtr& secret);
 /// The address as one word for each of host, port and new secret.
-std::string address_of(const CoordinatorSocket& socket);
-/// Starts the coordinator.
-CoordinatorPlace start_coordinator(CoordinatorSocket socket, const CoordinatorOptions& options);
+std::string address_of(const CoordinatorPlace& place);
+/// Starts the coordinator at a place that listens.
+CoordinatorPlace start_coordinator(CoordinatorPlace place, const CoordinatorOptions& options);
 /// Reads the text of address_of(); nullopt if it is none. `secret` is that of the job, or null.
 std::optional<CoordinatorPlace> parse_address(const std::string& address, const JobSecretPtr& secret);
 

@@ -45,14 +45,13 @@ Rendezvous rendezvous_at(std::shared_ptr<JobConnection> job, const std::string& 
 std::shared_ptr<JobConnection> connect_to(CoordinatorPlace place, const coordinator::Member& member,
                                           const CoordinatorOptions& options, milliseconds timeout) {
   // A launcher may be stopped for any time: it computes nothing that ranks wait for.
-  const auto response_timeout = place.owner < 0 ? milliseconds(0) : options.heartbeat_timeout;
+  const auto response_timeout = place.owner < 0 ? milliseconds(0) : options.timeouts.heartbeat;
   const coordinator::ClientOptions client_options{.host = place.host,
                                                   .port = place.port,
                                                   .secret = place.secret,
                                                   .member = member,
                                                   .connect_timeout = timeout,
-                                                  .heartbeat_timeout = options.heartbeat_timeout,
-                                                  .deadlock_timeout = options.deadlock_timeout,
+                                                  .timeouts = options.timeouts,
                                                   .response_timeout = response_timeout};
   return make_shared_in_this_process<JobConnection>(std::move(place.server), client_options, place.owner);
 }

@@ -250,7 +250,7 @@ TEST(ProcessConnection, AForkedChildMakesItsOwn) {
       {.listening = listen_tcp(loopback_host).socket, .linger = std::chrono::milliseconds(0)});
   const coordinator::ClientOptions options{.port = server.port(),
                                            .connect_timeout = std::chrono::seconds(20),
-                                           .heartbeat_timeout = std::chrono::seconds(20)};
+                                           .timeouts = {.heartbeat = std::chrono::seconds(20)}};
   const auto make = [&] { return make_shared_in_this_process<JobConnection>(nullptr, options, -1); };
   const auto connection = process_connection("test", make);
   EXPECT_TRUE(holds_in_child([] {

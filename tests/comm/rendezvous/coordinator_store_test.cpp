@@ -26,12 +26,12 @@ class Job {
     const coordinator::ClientOptions options{.port = server_.port(),
                                              .member = {.rank = rank, .world_size = 2},
                                              .connect_timeout = 60s,
-                                             .heartbeat_timeout = 60s};
+                                             .timeouts = {.heartbeat = 60s}};
     return std::make_shared<coordinator::Client>(options, coordinator::ClientEvents{});
   }
 
   coordinator::Server server_{
-      {.listening = listen_tcp(loopback_host).socket, .world_size = 2, .heartbeat_timeout = 60s}};
+      {.listening = listen_tcp(loopback_host).socket, .world_size = 2, .timeouts = {.heartbeat = 60s}}};
   std::shared_ptr<coordinator::Client> first_ = client(0);
   std::shared_ptr<coordinator::Client> second_ = client(1);
 };

@@ -23,7 +23,7 @@ using coordinator::test::Process;
 void run_server(Process& parent) {
   const coordinator::Server server({.listening = listen_tcp(loopback_host).socket,
                                     .world_size = 2,
-                                    .heartbeat_timeout = 60s,
+                                    .timeouts = {.heartbeat = 60s},
                                     .linger = std::chrono::milliseconds(0)});
   parent.write_line(std::to_string(server.port()));
   parent.read_line();
@@ -33,7 +33,7 @@ Rendezvous rendezvous_at(const std::string& port, int rank) {
   const coordinator::ClientOptions options{.port = static_cast<std::uint16_t>(std::stoi(port)),
                                            .member = {.rank = rank, .world_size = 2},
                                            .connect_timeout = 60s,
-                                           .heartbeat_timeout = 60s};
+                                           .timeouts = {.heartbeat = 60s}};
   return {.job = std::make_shared<JobConnection>(nullptr, options, -1), .group = "group", .members = {0, 1}};
 }
 
