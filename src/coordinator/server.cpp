@@ -86,9 +86,8 @@ class Server::Loop {
     explicit Connection(Stream stream_) : stream(std::move(stream_)) {}
     Stream stream;
     const Time accepted_at = current_time();
-    int rank = -1;            // before hello and after a refusal
-    bool is_closing = false;  // once all is sent
-    bool has_ended = false;
+    int rank = -1;            // of a member
+    bool is_closing = false;  // once all is sent; the rank is then none
   };
 
   void run() {
@@ -193,7 +192,6 @@ class Server::Loop {
   }
 
   void pump(Connection& connection) {
-    if (connection.has_ended) return;
     auto& stream = connection.stream;
     auto state = Stream::State::network_error;
     try {
@@ -202,18 +200,16 @@ class Server::Loop {
     } catch (const std::exception& error) {  // no memory: the other ranks' connections go on
       warn("the coordinator closed the connection to " + describe_peer(stream.socket()) + ": " + error.what());
     }
-    if (stream.has_progressed() && connection.rank >= 0 && !connection.is_closing) {
+    if (stream.has_progressed() && connection.rank >= 0) {
       job_->heard_from(connection.rank, current_time());  // a long frame takes longer than the heartbeat timeout
     }
     if (state != Stream::State::open) on_end(connection, state);
   }
 
   void on_frame(Connection& connection, const FrameHeader& header, std::string_view body) {
-    if (connection.has_ended || connection.is_closing) return;
+    if (connection.is_closing) return;
     if (connection.rank >= 0) {
-      if (job_->on_frame(connection.rank, header, body, current_time())) return;
-      by_rank_.erase(connection.rank);
-      connection.is_closing = true;
+      if (!job_->on_frame(connection.rank, header, body, current_time())) close(connection);
       return;
     }
     if (header.message() != MessageType::hello) throw DamagedFrame("the first message is no hello");
@@ -257,8 +253,7 @@ class Server::Loop {
       }
       connection.stream.send(
           BodyWriter().text(result.why).frame(is_early ? MessageType::not_yet : MessageType::refused));
-      connection.is_closing = true;
-      return;
+      return close(connection);
     }
     const int rank = hello.member.rank;
     if (const auto earlier = by_rank_.find(rank); earlier != by_rank_.end()) end(*earlier->second);
@@ -284,7 +279,7 @@ class Server::Loop {
     }
     const int rank = connection.rank;
     end(connection);
-    if (rank < 0 || connection.is_closing) return;
+    if (rank < 0) return;
     // A client answers a damaged connection as a broken one: it connects again.
     job_->disconnected(rank,
                        state == Stream::State::closed  ? Disconnect::closed
@@ -321,22 +316,23 @@ class Server::Loop {
         on_end(*connection, stream.state());
       } else if (connection->is_closing && !stream.wants_write()) {
         end(*connection);
-      } else if (!connection->has_ended) {
+      } else {
         poller_.watch(descriptor, stream.events());
       }
     }
     erase_ended();
   }
 
+  void close(Connection& connection) {
+    by_rank_.erase(std::exchange(connection.rank, -1));
+    connection.is_closing = true;
+  }
+
   void end(Connection& connection) {
-    if (std::exchange(connection.has_ended, true)) return;
+    close(connection);
     const int descriptor = connection.stream.socket().get();
     poller_.forget(descriptor);
     std::erase(pending_, descriptor);
-    if (const auto found = by_rank_.find(connection.rank); found != by_rank_.end() && found->second == &connection) {
-      by_rank_.erase(found);
-    }
-    connection.rank = -1;
     ended_.push_back(descriptor);
   }
 
