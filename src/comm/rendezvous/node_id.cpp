@@ -1,19 +1,14 @@
 #include "comm/rendezvous/node_id.h"
 
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <fstream>
+
+#include "core/host_name.h"
 
 namespace tutti::comm {
 namespace {
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
-}
 
 // Changes with each start of the machine, and is no other machine's.
 std::string boot_id() {
