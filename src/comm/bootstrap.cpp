@@ -88,11 +88,14 @@ void check_local_size(const std::vector<int>& nodes, std::size_t rank, int local
                    " report that node: start the same number of ranks on every node, in order.");
 }
 
-/// The node of each rank. Throws UsageError if the ranks do not agree.
-std::vector<int> nodes_of(const JoinedGroup& group) {
+/// The node of each rank, and the name of its machine. Throws UsageError if the ranks do not agree.
+std::pair<std::vector<int>, std::vector<std::string>> nodes_and_hosts(const JoinedGroup& group) {
   std::vector<RankInfo> infos;
-  std::vector<std::string> names;
-  for (const auto& text : group.rank_infos) names.push_back(infos.emplace_back(RankInfo::from_text(text)).node);
+  std::vector<std::string> names, hosts;
+  for (const auto& text : group.rank_infos) {
+    names.push_back(infos.emplace_back(RankInfo::from_text(text)).node);
+    hosts.push_back(infos.back().host);
+  }
   auto nodes = number_nodes(names);
   const auto& own = infos[static_cast<std::size_t>(group.rank)];
   const auto own_name = "rank " + std::to_string(group.rank);
@@ -110,7 +113,7 @@ std::vector<int> nodes_of(const JoinedGroup& group) {
     }
     check_local_size(nodes, rank, info.local_size);
   }
-  return nodes;
+  return {std::move(nodes), std::move(hosts)};
 }
 
 /// Selects and connects the backend. Throws PeerError for transfers that fail meanwhile.
@@ -152,13 +155,6 @@ Peers exchange_peers(const JoinedGroup& group, const std::vector<int>& nodes, co
     peers.devices.push_back(DeviceInfo::from_text(end == std::string::npos ? "" : text.substr(end + 1)));
   }
   return peers;
-}
-
-/// The machine of each rank.
-std::vector<std::string> hosts_of(const JoinedGroup& group) {
-  std::vector<std::string> hosts;
-  for (const auto& text : group.rank_infos) hosts.push_back(RankInfo::from_text(text).host);
-  return hosts;
 }
 
 }  // namespace
@@ -222,7 +218,7 @@ RankInfo RankInfo::from_text(const std::string& text) {
 }
 
 Communicator connect_ranks(JoinedGroup group, const BackendRequest& requested, const CommunicatorOptions& options) {
-  const auto nodes = nodes_of(group);
+  const auto [nodes, hosts] = nodes_and_hosts(group);
   const bool has_one_node = std::ranges::all_of(nodes, [](int node) { return node == 0; });
   std::string address;
   std::optional<MessageSocket> socket;
@@ -255,7 +251,7 @@ Communicator connect_ranks(JoinedGroup group, const BackendRequest& requested, c
           rendezvous.job->events(),
           HeartbeatMonitorOptions{.rank = group.rank,
                                   .node_of_rank = nodes,
-                                  .host_of_rank = has_one_node ? std::vector<std::string>() : hosts_of(group),
+                                  .host_of_rank = has_one_node ? std::vector<std::string>() : hosts,
                                   .heartbeat_timeout = heartbeat_timeout(options)}),
       all_ranks(size)};
   auto transport = requested.host.starts_with("mpi") ? connect_mpi(rendezvous, group.rank, health, timeout)
