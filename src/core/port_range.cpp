@@ -31,10 +31,10 @@ in_port_t& port_in(sockaddr_storage& address) {
                                        : reinterpret_cast<sockaddr_in&>(address).sin_port;
 }
 
-void bind_free_port(int socket, sockaddr_storage address, socklen_t length, const PortRange& range) {
+void bind_free_port(int socket, sockaddr_storage address, const PortRange& range) {
   for (int port = range.first; port <= range.last; ++port) {
     port_in(address) = htons(static_cast<std::uint16_t>(port));
-    if (::bind(socket, reinterpret_cast<const sockaddr*>(&address), length) == 0) return;
+    if (::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) return;
     if (errno != EADDRINUSE || range == PortRange{}) {
       throw std::system_error(errno, std::generic_category(), "binding a port");
     }

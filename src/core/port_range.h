@@ -28,7 +28,7 @@ std::string describe_ports(const PortRange& range);
 
 /// Binds the socket to the address with a free port of the range, or with one that the system chooses. Throws
 /// std::system_error, and UsageError if every port of the range is in use.
-void bind_free_port(int socket, sockaddr_storage address, socklen_t length, const PortRange& range);
+void bind_free_port(int socket, sockaddr_storage address, const PortRange& range);
 
 /// The port of an IPv4 or IPv6 address, in the network's byte order.
 in_port_t& port_in(sockaddr_storage& address);

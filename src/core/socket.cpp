@@ -29,8 +29,6 @@ namespace {
   throw std::system_error(error, std::generic_category(), what);
 }
 
-using Addresses = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
-
 /// Of the interfaces that are wanted: IPv4 before IPv6, and a link-local address last.
 std::optional<std::string> find_address(const std::function<bool(const ifaddrs&)>& is_wanted) {
   ifaddrs* all = nullptr;
@@ -40,24 +38,13 @@ std::optional<std::string> find_address(const std::function<bool(const ifaddrs&)
   std::optional<std::string> link_local;
   for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
     if (one->ifa_addr == nullptr || !is_wanted(*one)) continue;
-    if (one->ifa_addr->sa_family == AF_INET) return numeric_host(one->ifa_addr, sizeof(sockaddr_in));
+    if (one->ifa_addr->sa_family == AF_INET) return numeric_host(one->ifa_addr);
     if (one->ifa_addr->sa_family != AF_INET6) continue;
     const bool is_local = IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(one->ifa_addr)->sin6_addr);
     std::optional<std::string>& found = is_local ? link_local : global;
-    if (!found) found = numeric_host(one->ifa_addr, sizeof(sockaddr_in6));
+    if (!found) found = numeric_host(one->ifa_addr);
   }
   return global ? global : link_local;
-}
-
-Addresses resolve_numeric(const SocketAddress& address) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  if (::getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found) != 0) {
-    throw_socket_error("reading an address", EINVAL);
-  }
-  return {found, &::freeaddrinfo};
 }
 
 FileDescriptor open_socket(int family) {
@@ -74,22 +61,40 @@ std::string format_address(const std::string& host, int port) {
   return (is_ipv6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
-std::string numeric_host(const sockaddr* address, socklen_t length) {
+std::vector<sockaddr_storage> resolve(const std::string& host, int flags, int* failure) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (failure != nullptr) *failure = error;
+  if (error != 0) return {};
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+  std::vector<sockaddr_storage> addresses;
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+    std::memcpy(&addresses.emplace_back(), one->ai_addr, one->ai_addrlen);
+  }
+  return addresses;
+}
+
+sockaddr_storage numeric_address(const SocketAddress& address) {
+  auto found = resolve(address.host, AI_NUMERICHOST);
+  if (found.empty()) throw_socket_error("reading an address", EINVAL);
+  port_in(found.front()) = htons(static_cast<std::uint16_t>(address.port));
+  return found.front();
+}
+
+std::string numeric_host(const sockaddr* address) {
   std::array<char, NI_MAXHOST> text{};
+  const auto length =
+      static_cast<socklen_t>(address->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
   if (::getnameinfo(address, length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) return "";
   return text.data();
 }
 
 std::vector<std::string> resolve_host(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (::getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return {};
-  const Addresses owner(found, &::freeaddrinfo);
   std::vector<std::string> addresses;
-  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
-    addresses.push_back(numeric_host(one->ai_addr, one->ai_addrlen));
-  }
+  for (const auto& address : resolve(host, 0)) addresses.push_back(numeric_host(pointer_to(address)));
   return addresses;
 }
 
@@ -110,12 +115,10 @@ std::optional<std::string> first_network_address() {
 }
 
 ListeningSocket listen_tcp(const std::string& host, const PortRange& ports) {
-  const auto addresses = resolve_numeric({host, 0});
-  ListeningSocket listening{open_socket(addresses->ai_family), {host, 0}};
+  const auto address = numeric_address({host, 0});
+  ListeningSocket listening{open_socket(address.ss_family), {host, 0}};
   constexpr int backlog = 1024;
-  sockaddr_storage address{};
-  std::memcpy(&address, addresses->ai_addr, addresses->ai_addrlen);
-  bind_free_port(listening.socket.get(), address, addresses->ai_addrlen, ports);
+  bind_free_port(listening.socket.get(), address, ports);
   if (::listen(listening.socket.get(), backlog) != 0) throw_socket_error("listening");
   listening.address.port = local_address_of(listening.socket.get()).port;
   return listening;
@@ -182,10 +185,10 @@ std::chrono::milliseconds since_last_acknowledgement(const FileDescriptor& socke
 }
 
 FileDescriptor connect_nonblocking(const SocketAddress& address) {
-  const auto addresses = resolve_numeric(address);
-  FileDescriptor socket = open_socket(addresses->ai_family);
+  const auto peer = numeric_address(address);
+  FileDescriptor socket = open_socket(peer.ss_family);
   set_tcp_nodelay(socket);
-  if (::connect(socket.get(), addresses->ai_addr, addresses->ai_addrlen) != 0 && errno != EINPROGRESS) {
+  if (::connect(socket.get(), pointer_to(peer), sizeof(peer)) != 0 && errno != EINPROGRESS) {
     throw_socket_error("connecting");
   }
   return socket;
@@ -235,7 +238,7 @@ SocketAddress local_address_of(int descriptor) {
   socklen_t length = sizeof(bound);
   auto* const address = reinterpret_cast<sockaddr*>(&bound);
   if (::getsockname(descriptor, address, &length) != 0) throw_socket_error("reading an address");
-  const auto host = numeric_host(address, length);
+  const auto host = numeric_host(address);
   const bool is_everywhere = host == "0.0.0.0" || host == "::";
   return {.host = is_everywhere ? loopback_host : host, .port = ntohs(port_in(bound))};
 }
@@ -246,7 +249,7 @@ std::string describe_peer(const FileDescriptor& socket) {
   auto* const address = reinterpret_cast<sockaddr*>(&peer);
   if (::getpeername(socket.get(), address, &length) != 0) return "a disconnected peer";
   if (peer.ss_family == AF_UNIX) return "a process of this machine";
-  return numeric_host(address, length) + " port " + std::to_string(ntohs(port_in(peer)));
+  return numeric_host(address) + " port " + std::to_string(ntohs(port_in(peer)));
 }
 
 }  // namespace tutti

@@ -30,8 +30,17 @@ struct ListeningSocket {
   SocketAddress address;
 };
 
+/// The same address as the functions of sockets take it.
+inline const sockaddr* pointer_to(const sockaddr_storage& address) {
+  return reinterpret_cast<const sockaddr*>(&address);
+}
+/// The addresses of a host without a port, in the order in which to try them, with the AI_ flags of getaddrinfo().
+/// Empty if there is none; then `failure` is the reason for gai_strerror(), otherwise 0.
+std::vector<sockaddr_storage> resolve(const std::string& host, int flags, int* failure = nullptr);
+/// Throws std::system_error if the host is no numeric address.
+sockaddr_storage numeric_address(const SocketAddress& address);
 /// The numeric address without the port; empty if it is none.
-std::string numeric_host(const sockaddr* address, socklen_t length);
+std::string numeric_host(const sockaddr* address);
 /// Whether a numeric address is one that other machines cannot reach, because it means the machine itself.
 bool is_loopback(const std::string& host);
 /// The numeric addresses of a host name; empty if the name cannot be resolved.
