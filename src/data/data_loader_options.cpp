@@ -1,5 +1,6 @@
 #include "tutti/data/data_loader_options.h"
 
+#include <array>
 #include <string>
 
 #include "data/option_limits.h"
@@ -11,16 +12,8 @@ namespace tutti {
 std::string describe(const DataLoaderOptions& options, std::int64_t dataset_size) {
   std::string words = std::to_string(dataset_size) + " samples in batches of " + std::to_string(options.batch_size);
   if (options.split_batches) words += " split over the ranks";
-  switch (options.sharding) {
-    case Sharding::interleaved:
-      break;
-    case Sharding::batches:
-      words += ", sharding by batches";
-      break;
-    case Sharding::blocks_by_window:
-      words += ", sharding blocks_by_window";
-      break;
-  }
+  constexpr std::array sharding{"", ", sharding by batches", ", sharding blocks_by_window"};
+  words += sharding.at(static_cast<std::size_t>(options.sharding));
   if (options.shuffle) words += ", shuffled with seed " + std::to_string(options.seed.value_or(0));
   if (options.sampler) words += ", by a sampler";
   if (options.batch_sampler) words += ", by a batch sampler";

@@ -1,5 +1,6 @@
 #include "tutti/detail/data/epoch_cursor.h"
 
+#include <array>
 #include <string>
 #include <utility>
 
@@ -11,15 +12,8 @@ namespace tutti {
 namespace {
 
 std::string name_of(Sharding sharding) {
-  switch (sharding) {
-    case Sharding::interleaved:
-      return "interleaved";
-    case Sharding::batches:
-      return "batches";
-    case Sharding::blocks_by_window:
-      return "blocks_by_window";
-  }
-  return "unknown";
+  constexpr std::array names{"interleaved", "batches", "blocks_by_window"};
+  return names.at(static_cast<std::size_t>(sharding));
 }
 
 std::string to_text(std::int64_t value) {
