@@ -1,16 +1,12 @@
 #include "tutti/amp/precision.h"
 
+#include <array>
+
 namespace tutti {
 
 std::string_view to_string(Precision precision) {
-  switch (precision) {
-    case Precision::fp16:
-      return "fp16";
-    case Precision::bf16:
-      return "bf16";
-    default:
-      return "no";
-  }
+  constexpr std::array names{"no", "fp16", "bf16"};
+  return names.at(static_cast<std::size_t>(precision));
 }
 
 std::optional<Precision> parse_precision(std::string_view text) {

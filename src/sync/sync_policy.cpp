@@ -1,19 +1,13 @@
 #include "sync/sync_policy.h"
 
 #include <algorithm>
+#include <array>
 
 namespace tutti {
 
 std::string name_of(SyncPolicy policy) {
-  switch (policy) {
-    case SyncPolicy::every_pass:
-      return "every_pass";
-    case SyncPolicy::manual:
-      return "manual";
-    case SyncPolicy::automatic:
-      return "automatic";
-  }
-  return "?";
+  constexpr std::array names{"every_pass", "manual", "automatic"};
+  return names.at(static_cast<std::size_t>(policy));
 }
 
 void AutomaticPolicy::learn(std::span<const WindowLengths> ranks) {

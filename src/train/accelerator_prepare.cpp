@@ -1,5 +1,6 @@
 // Accelerator: preparing models and optimizers.
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 #include <sstream>
@@ -23,27 +24,13 @@ namespace tutti {
 namespace {
 
 std::string name_of(ScheduleRule rule) {
-  switch (rule) {
-    case ScheduleRule::optimizer_step:
-      return "optimizer_step";
-    case ScheduleRule::accelerate:
-      return "accelerate";
-    case ScheduleRule::accelerate_micro_batch:
-      return "accelerate_micro_batch";
-  }
-  return "?";
+  constexpr std::array names{"optimizer_step", "accelerate", "accelerate_micro_batch"};
+  return names.at(static_cast<std::size_t>(rule));
 }
 
 std::string name_of(BufferSync sync) {
-  switch (sync) {
-    case BufferSync::broadcast:
-      return "broadcast";
-    case BufferSync::mean:
-      return "mean";
-    case BufferSync::none:
-      return "none";
-  }
-  return "?";
+  constexpr std::array names{"broadcast", "mean", "none"};
+  return names.at(static_cast<std::size_t>(sync));
 }
 
 std::string described(const std::vector<NamedParameter>& parameters, const ReducerOptions& options) {
