@@ -2,21 +2,13 @@
 
 #include <exception>
 #include <mutex>
-#include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 
-#include "comm/algorithms/p2p_backend.h"
-#include "comm/backend/topology.h"
-#include "comm/device/backend.h"
-#include "comm/device/encoded_sums.h"
-#include "comm/device/staged.h"
-#include "comm/make_communicator.h"
-#include "comm/select_backend.h"
-#include "comm/select_device_backend.h"
-#include "comm/transport/tcp/endpoint.h"
-#include "comm/transport/tcp/group_endpoint.h"
-#include "comm/transport/thread_transport.h"
+#include "comm/bootstrap.h"
+#include "core/job_secret.h"
+#include "core/launchers.h"
 #include "flight/recorder.h"
 #include "tutti/core/error.h"
 
@@ -50,43 +42,34 @@ std::vector<Communicator> make_thread_communicators(int size, const Communicator
     throw UsageError("make_thread_communicators: " + std::to_string(size) + " ranks on " + std::to_string(num_nodes) +
                      " nodes; the ranks must be divisible by the nodes.");
   }
-  std::vector<int> node_of_rank;
-  for (int rank = 0; rank < size; ++rank) node_of_rank.push_back(rank / (size / num_nodes));
-
-  auto transports = comm::make_thread_transports(size);
-  std::vector<comm::MessageSocket> sockets;
-  std::vector<std::string> addresses;
-  for (int rank = 0; rank < size; ++rank) {
-    addresses.push_back(sockets.emplace_back(comm::MessageSocket::listen("127.0.0.1")).to_text());
+  auto checked = options;
+  const auto requested = comm::check_options(checked);
+  if (size == 1) {
+    std::vector<Communicator> one;
+    one.push_back(comm::make_single_communicator(requested, checked));
+    return one;
   }
-  const auto requested = comm::parse_backend(options.backend, "", std::nullopt);
+  const auto for_coordinator = comm::coordinator_options(checked, size);
+  const std::string host = std::string(local_coordinator_scheme) + "tutti-threads-" + make_job_secret()->text();
+  auto coordinator = comm::start_coordinator(comm::listen_for_coordinator(host, nullptr), for_coordinator);
+  std::vector<std::string> infos;
+  const auto node_of = [&](int rank) { return std::to_string(rank / (size / num_nodes)); };
+  for (int rank = 0; rank < size; ++rank) {
+    infos.push_back(comm::RankInfo{.node = node_of(rank), .backend = requested.name}.to_text());
+  }
   std::vector<Communicator> communicators(static_cast<std::size_t>(size));
-  const auto make = [&](int rank) {
-    std::shared_ptr<comm::Backend> backend = std::make_shared<comm::P2pBackend>(
-        std::move(transports[static_cast<std::size_t>(rank)]), comm::make_topology(node_of_rank, rank));
-    // Messages between threads are copies in memory, so "auto" needs no other backend.
-    if (requested.host != "auto") {
-      backend = comm::select_backend(std::move(backend), requested.host, "threads", options.connect_timeout);
-    }
-    if (requested.for_devices == comm::BackendRequest::ForDevices::staged) {
-      backend = comm::make_staged_backend(std::move(backend));
-    }
-    if (options.device_backend) {
-      backend = comm::make_device_backend(backend, *options.device_backend, "threads");
-      backend = comm::add_encoded_sums(backend, "threads");
-    }
-    const auto endpoint = std::make_shared<comm::Endpoint>(std::move(sockets[static_cast<std::size_t>(rank)]),
-                                                           addresses, comm::EndpointOptions{.rank = rank});
-    // "auto" reports no rank's last operation, so nothing would read the record.
-    auto recorder =
-        requested.host == "auto" ? nullptr : flight::make_recorder({.rank = rank, .world_size = size}, nullptr);
+  const auto connect = [&](int rank) {
+    auto place = rank == 0 ? std::move(coordinator) : comm::CoordinatorPlace{.host = host};
+    auto rendezvous = comm::join_at_place(std::move(place), rank, "threads", node_of(rank), for_coordinator);
     communicators[static_cast<std::size_t>(rank)] =
-        make_communicator(std::move(backend), options, "threads",
-                          {.recorder = std::move(recorder),
-                           .p2p = std::make_shared<comm::GroupEndpoint>(
-                               endpoint, "threads", comm::GroupHealth(nullptr, comm::all_ranks(size)), rank)});
+        comm::connect_ranks({.rendezvous = std::move(rendezvous),
+                             .rank = rank,
+                             .rank_infos = infos,
+                             .network_address = [] { return std::string(loopback_host); },
+                             .recorder = flight::make_recorder({.rank = rank, .world_size = size}, nullptr)},
+                            requested, checked);
   };
-  on_threads(size, make);
+  on_threads(size, connect);
   return communicators;
 }
 

@@ -14,9 +14,10 @@
 #include "comm/algorithms/p2p_backend.h"
 #include "comm/backend/forwarding_backend.h"
 #include "comm/backend/topology.h"
-#include "comm/transport/thread_transport.h"
+#include "comm/single_backend.h"
 #include "flight/rank_record.h"
 #include "flight/recorder.h"
+#include "support/tcp_transports.h"
 #include "support/temporary_folder.h"
 #include "tutti/comm/communicator.h"
 #include "tutti/core/error.h"
@@ -74,7 +75,7 @@ class FailingGather final : public ForwardingBackend {
 /// that names rank 1. The next one fails on both.
 void check_exception_of_rank_one(const std::function<void(OperationQueue& queue, int rank)>& operation,
                                  FailingGather::Fails fails = FailingGather::Fails::never) {
-  auto transports = make_thread_transports(2);
+  auto transports = test::make_tcp_transports(2);
   const auto run = [&](int rank) {
     auto backend = std::make_shared<P2pBackend>(std::move(transports[static_cast<std::size_t>(rank)]),
                                                 make_topology({0, 0}, rank));
@@ -170,9 +171,8 @@ class FailingSums final : public ForwardingBackend {
 };
 
 TEST(OperationQueue, AnExceptionInAGradientSumOfOneRankAloneEndsTheSum) {
-  auto one = std::make_shared<P2pBackend>(std::move(make_thread_transports(1)[0]), make_topology({0}, 0));
   const auto queue =
-      std::make_shared<OperationQueue>(std::make_shared<FailingSums>(std::move(one)), 10s, "test", Services{});
+      std::make_shared<OperationQueue>(std::make_shared<FailingSums>(make_single_backend()), 10s, "test", Services{});
   const auto sum = queue->start_all_reduce(at::ones({10}), nullptr);
   EXPECT_THROW(sum->finish_reduce_scatter(1.0), std::bad_alloc);
   EXPECT_THROW(sum->wait(), std::bad_alloc);
@@ -182,7 +182,7 @@ TEST(OperationQueue, AnExceptionInAGradientSumOfOneRankAloneEndsTheSum) {
 // A task of the queue's thread makes a call while another thread waits in allocate(), which is queued behind the task.
 TEST(OperationQueue, AllocateBehindATaskThatMakesACall) {
   const test::TemporaryFolder folder;
-  auto transports = make_thread_transports(2);
+  auto transports = test::make_tcp_transports(2);
   const auto run = [&](int rank) {
     auto backend = std::make_shared<P2pBackend>(std::move(transports[static_cast<std::size_t>(rank)]),
                                                 make_topology({0, 0}, rank));

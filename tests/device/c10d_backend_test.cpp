@@ -11,11 +11,11 @@
 #include "comm/backend/topology.h"
 #include "comm/device/backend.h"
 #include "comm/operation_queue.h"
-#include "comm/transport/thread_transport.h"
 #include "device/side_stream.h"
 #include "flight/rank_record.h"
 #include "flight/recorder.h"
 #include "support/simulated_device/ranks.h"
+#include "support/tcp_transports.h"
 #include "support/temporary_folder.h"
 #include "support/training.h"
 #include "tutti/core/error.h"
@@ -30,7 +30,7 @@ using namespace std::chrono_literals;
 
 /// Runs `body` once per rank, with a backend whose collectives take tensors on the rank's device.
 void run_backend_ranks(int size, const std::function<void(comm::Backend&, at::Device)>& body) {
-  const auto transports = comm::make_thread_transports(size);
+  const auto transports = make_tcp_transports(size);
   const auto nccl = simulated_nccl();
   run_thread_ranks(size, [&](const Communicator& communicator) {
     const int rank = communicator.rank();
@@ -248,7 +248,7 @@ TEST(C10dBackend, TheProgramUsesMemoryAfterTheKernelsThatAllocatedIt) {
   const TemporaryFolder folder;
   const at::Device device(simulated::type, 0);
   simulated::set_current_device(0);
-  const auto transports = comm::make_thread_transports(2);
+  const auto transports = make_tcp_transports(2);
   const auto host = std::make_shared<comm::P2pBackend>(transports[0], comm::make_topology({0, 0}, 0));
   const auto recorder = flight::Recorder::create(folder.path(), {.rank = 0, .world_size = 2});
   const auto queue = std::make_shared<comm::OperationQueue>(std::make_shared<ClearedMemory>(host), 20s, "test",

@@ -102,7 +102,7 @@ TEST(EncodedSums, WithoutACodecTheBackendOfTheDeviceSums) {
 TEST(EncodedSums, AGroupThatCannotConnectEndsTheSumOnAllRanks) {
   auto factory = test::simulated_nccl();
   factory.make = [make = factory.make](const std::string& group, int rank, int size, c10::Device on) {
-    if (group == "threads/encoded_node0/reduce_scatter" && rank == 1) throw std::runtime_error("out of memory");
+    if (group == "job/encoded_node0/reduce_scatter" && rank == 1) throw std::runtime_error("out of memory");
     return make(group, rank, size, on);
   };
   const auto body = [](const Communicator& communicator) {

@@ -110,7 +110,7 @@ TEST(Staged, GradientsAreEncodedBetweenNodesAsOnTheHost) {
 
 TEST(Staged, SaysWhatItIs) {
   run_simulated_ranks(places[1], [](const Communicator& communicator, at::Device device) {
-    EXPECT_EQ(communicator.backend_name(), "staged + shared memory + threads");
+    EXPECT_EQ(communicator.backend_name(), "staged + shared memory + tcp");
     const GradientCommunicator gradients(communicator);
     EXPECT_TRUE(gradients.supports_device(device));
     EXPECT_TRUE(gradients.sums_in_fixed_order(device));

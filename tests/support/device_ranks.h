@@ -12,7 +12,7 @@
 #include "comm/backend/topology.h"
 #include "comm/device/backend.h"
 #include "comm/make_communicator.h"
-#include "comm/transport/thread_transport.h"
+#include "support/tcp_transports.h"
 #include "tutti/comm/thread_ranks.h"
 
 namespace tutti::test {
@@ -55,7 +55,7 @@ class SumBackend final : public c10d::Backend {
 
 /// Runs `body` once per rank, with a communicator whose device is the CPU.
 inline void run_device_ranks(int size, const std::function<void(const Communicator&, const BackendLog&)>& body) {
-  const auto transports = comm::make_thread_transports(size);
+  const auto transports = make_tcp_transports(size);
   const CommunicatorOptions options{.timeout = std::chrono::seconds(30)};
   run_thread_ranks(
       size,

@@ -65,7 +65,7 @@ class Communicator {
   int size() const;
   /// The node of each rank of the group.
   const Topology& topology() const;
-  /// The name of the backend: "tcp", "encrypted tcp", "mpi", "shared memory + tcp", "threads", "single" and so on.
+  /// The name of the backend: "tcp", "encrypted tcp", "mpi", "shared memory + tcp", "single" and so on.
   const std::string& backend_name() const;
 
   // Collectives. Every rank must call them. The caller must not access the tensors until the Work has completed, nor

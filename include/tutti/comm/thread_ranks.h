@@ -1,5 +1,5 @@
 #pragma once
-// Ranks that are threads of one process, for DataParallel and for tests.
+// Ranks that are threads of one process, for tests.
 #include <functional>
 #include <vector>
 
@@ -7,11 +7,9 @@
 
 namespace tutti {
 
-/// Returns the communicators of `size` ranks of one group, by rank. Each may be used by its own thread. `num_nodes`
-/// simulates that many nodes and must divide `size`. CommunicatorOptions::backend may be "shared_memory" or
-/// "hierarchical"; otherwise a message is a copy from thread to thread. "staged", "staged:shared_memory" and
-/// "staged:hierarchical" sum device tensors through such a backend. Throws UsageError,
-/// also for the name of no backend.
+/// Returns the communicators of `size` ranks of one group, by rank. Each may be used by its own thread. The ranks
+/// connect as processes do, with the same backends (but MPI), options and variables. `num_nodes` simulates that many
+/// nodes and must divide `size`. Throws UsageError, PeerError, TimeoutError.
 std::vector<Communicator> make_thread_communicators(int size, const CommunicatorOptions& options = {},
                                                     int num_nodes = 1);
 

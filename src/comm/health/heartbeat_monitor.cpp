@@ -53,8 +53,8 @@ void HeartbeatMonitor::log_late(const coordinator::FailedRanks& late) const {
 }
 
 void GroupHealth::throw_if_peers_failed() const {
-  if (!monitor_ || !monitor_->events()->has_failed()) return;
-  const auto status = monitor_->events()->status();
+  if (!events()->has_failed()) return;
+  const auto status = events()->status();
   const auto causes = monitor_->failed_ranks(status);
   const auto members_failed_by = [&](std::optional<coordinator::Cause> which) {
     std::vector<int> ranks;
@@ -75,8 +75,8 @@ void GroupHealth::throw_if_peers_failed() const {
 }
 
 std::exception_ptr GroupHealth::failure_of(int member, const std::string& call) const {
-  if (!monitor_ || !monitor_->events()->has_failed()) return nullptr;
-  const auto status = monitor_->events()->status();
+  if (!events()->has_failed()) return nullptr;
+  const auto status = events()->status();
   const auto causes = monitor_->failed_ranks(status);
   const int rank = member < 0 ? member : global_ranks_.at(static_cast<std::size_t>(member));
   if (const auto found = causes.find(rank); found != causes.end()) {
@@ -93,7 +93,7 @@ std::exception_ptr GroupHealth::failure_of(int member, const std::string& call) 
   }
   if (!status.is_coordinator_lost) return nullptr;
   return std::make_exception_ptr(
-      PeerError(call + ": " + monitor_->events()->lost_reason().value_or("the coordinator is lost"), {}));
+      PeerError(call + ": " + events()->lost_reason().value_or("the coordinator is lost"), {}));
 }
 
 GroupHealth GroupHealth::for_group(const std::vector<int>& members) const {

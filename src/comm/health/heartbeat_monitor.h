@@ -48,7 +48,7 @@ class HeartbeatMonitor {
 /// The view of a HeartbeatMonitor for a group of some of the job's ranks. Thread safe.
 class GroupHealth {
  public:
-  /// `monitor` is null where the ranks are threads. `global_ranks`: the members'.
+  /// `global_ranks`: the members'.
   GroupHealth(std::shared_ptr<HeartbeatMonitor> monitor, std::vector<int> global_ranks)
       : monitor_(std::move(monitor)), global_ranks_(std::move(global_ranks)) {}
 
@@ -57,13 +57,11 @@ class GroupHealth {
   /// Why a wait of `call` for a message of `member` cannot end; null if it may. -1 stands for any member.
   std::exception_ptr failure_of(int member, const std::string& call) const;
   /// Whether the member has exited or left.
-  bool has_ended(int member) const {
-    return monitor_ && monitor_->events()->has_ended(global_ranks_.at(static_cast<std::size_t>(member)));
-  }
+  bool has_ended(int member) const { return events()->has_ended(global_ranks_.at(static_cast<std::size_t>(member))); }
   /// When it may throw next without a further event; Deadline::max() if it does not.
-  Deadline next_change() const { return monitor_ ? monitor_->events()->next_change() : Deadline::max(); }
+  Deadline next_change() const { return events()->next_change(); }
 
-  const std::shared_ptr<HeartbeatMonitor>& monitor() const { return monitor_; }
+  const std::shared_ptr<JobEvents>& events() const { return monitor_->events(); }
   const std::vector<int>& global_ranks() const { return global_ranks_; }
   /// Those of `global_ranks` that are members, by their ranks in the group.
   std::vector<int> members_among(const std::vector<int>& global_ranks) const;

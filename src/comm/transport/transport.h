@@ -28,8 +28,8 @@ struct Buffer {
 enum class Phase : std::uint8_t { small_all_gather, reduce_scatter, all_gather, data };
 
 /// Two messages meet when sender, receiver and tag agree; several with the same tag meet in order. If their lengths
-/// differ, the receive fails: over TCP with a MismatchError. Over MPI and between threads the length is a part of the
-/// tag, so the receive fails with a TimeoutError.
+/// differ, the receive fails: over TCP with a MismatchError; over MPI, where the length is a part of the tag, with a
+/// TimeoutError.
 struct Tag {
   std::uint64_t operation = 0;
   Phase phase = Phase::data;

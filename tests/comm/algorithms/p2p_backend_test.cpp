@@ -12,7 +12,7 @@
 
 #include "comm/backend/topology.h"
 #include "comm/make_communicator.h"
-#include "comm/transport/thread_transport.h"
+#include "support/tcp_transports.h"
 #include "tutti/core/error.h"
 
 namespace tutti::test::p2p_backend_test {
@@ -48,7 +48,7 @@ class CountingTransport final : public Transport {
 };
 
 void run_ranks(int size, const std::function<void(const Communicator&, CountingTransport&)>& body) {
-  auto transports = make_thread_transports(size);
+  auto transports = make_tcp_transports(size);
   std::vector<std::jthread> ranks;
   for (int rank = 0; rank < size; ++rank) {
     ranks.emplace_back([&, rank] {

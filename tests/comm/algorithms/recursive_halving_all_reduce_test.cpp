@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "comm/algorithms/direct_all_reduce.h"
-#include "comm/transport/thread_transport.h"
+#include "support/tcp_transports.h"
 
 namespace tutti::test::recursive_halving_all_reduce_test {
 namespace {
@@ -20,7 +20,7 @@ using namespace tutti::comm;
 template <typename Sum>
 std::vector<at::Tensor> sums_of(const std::vector<at::Tensor>& inputs, ReduceOp op, double scale) {
   const int size = static_cast<int>(inputs.size());
-  const auto transports = make_thread_transports(size);
+  const auto transports = make_tcp_transports(size);
   std::vector<at::Tensor> results;
   for (const at::Tensor& input : inputs) results.push_back(input.clone());
   {

@@ -4,6 +4,7 @@
 
 #include <stdexcept>
 
+#include "comm/single_backend.h"
 #include "support/device_ranks.h"
 #include "tutti/core/error.h"
 #include "tutti/detail/comm/gradient_communicator.h"
@@ -26,7 +27,7 @@ at::Tensor summed(const Communicator& communicator, const at::Tensor& memory, do
 TEST(DeviceBackend, SumsThroughC10dAndEverythingElseThroughTheHost) {
   for (const int size : {1, 2, 3}) {
     run_device_ranks(size, [size](const Communicator& communicator, const BackendLog& log) {
-      EXPECT_EQ(communicator.backend_name(), "sums + threads");
+      EXPECT_EQ(communicator.backend_name(), "sums + tcp");
       EXPECT_EQ(log.groups, Strings{});
       const at::Tensor memory = comm::GradientCommunicator(communicator).allocate(400).view(at::kFloat);
       EXPECT_TRUE(at::equal(memory, at::zeros({100})));
@@ -60,7 +61,7 @@ TEST(DeviceBackend, ADuplicateHasItsOwnC10dBackend) {
     // A group of ranks 0 and 2, without rank 1.
     const auto group = communicator.split(communicator.rank() == 1 ? -1 : 0);
     if (!group) return;
-    EXPECT_EQ(group->backend_name(), "sums + threads");
+    EXPECT_EQ(group->backend_name(), "sums + tcp");
   });
 }
 
@@ -77,7 +78,7 @@ TEST(DeviceBackend, AFailureOnTheHostAbortsTheC10dBackend) {
 }
 
 TEST(DeviceBackend, ABackendThatCannotConnectIsAPeerErrorThatSaysWhy) {
-  auto host = std::make_shared<comm::P2pBackend>(comm::make_thread_transports(1).front(), comm::make_topology({0}, 0));
+  auto host = comm::make_single_backend();
   C10dBackendFactory broken{.name = "broken",
                             .device = at::kCPU,
                             .make = [](const auto&, int, int, c10::Device) -> c10::intrusive_ptr<c10d::Backend> {

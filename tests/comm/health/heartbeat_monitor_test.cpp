@@ -132,7 +132,7 @@ TEST(HeartbeatMonitor, AWarningDoesNotWaitForTheReaderOfStandardError) {
 }
 
 TEST(GroupHealth, NamesMembersByTheirRanksInTheGroup) {
-  EXPECT_EQ(GroupHealth(nullptr, {1, 4, 6}).members_among({6, 2, 1}), (Ranks{0, 2}));
+  EXPECT_EQ(GroupHealth(Job().monitor, {1, 4, 6}).members_among({6, 2, 1}), (Ranks{0, 2}));
 }
 
 TEST(GroupHealth, SeesTheFailuresOfItsMembers) {

@@ -9,7 +9,7 @@
 
 #include "comm/algorithms/p2p_backend.h"
 #include "comm/backend/topology.h"
-#include "comm/transport/thread_transport.h"
+#include "support/tcp_transports.h"
 
 namespace tutti::comm::node_broadcast_test {
 namespace {
@@ -36,7 +36,7 @@ struct Member {
 /// Runs `of_rank(member, rank)` on `size` ranks.
 template <typename OfRank>
 void run_ranks(int size, const OfRank& of_rank) {
-  const auto transports = make_thread_transports(size);
+  const auto transports = test::make_tcp_transports(size);
   std::vector<std::jthread> ranks;
   for (int rank = 0; rank < size; ++rank) {
     ranks.emplace_back([&, rank] {

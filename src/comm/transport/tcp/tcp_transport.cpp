@@ -33,12 +33,11 @@ class TcpTransport final : public Transport, public std::enable_shared_from_this
         group_(group),
         channel_(fnv1a("collectives: " + group)),
         health_(std::move(health)) {
-    if (!health_.monitor()) return;
     const auto wake_all = [this](const auto&...) {
       const std::lock_guard lock(mutex_);
       for (AwaitedMessage* const message : waiting_) message->wake();
     };
-    failure_subscription_ = health_.monitor()->events()->subscribe({.on_failed = wake_all, .on_lost = wake_all});
+    failure_subscription_ = health_.events()->subscribe({.on_failed = wake_all, .on_lost = wake_all});
   }
   ~TcpTransport() override {
     failure_subscription_ = nullptr;

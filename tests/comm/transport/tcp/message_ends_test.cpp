@@ -22,8 +22,8 @@
 #include "comm/backend/topology.h"
 #include "comm/operation_queue.h"
 #include "comm/transport/tcp/request.h"
-#include "comm/transport/thread_transport.h"
 #include "event_loop_fixture.h"
+#include "support/tcp_transports.h"
 #include "tutti/core/error.h"
 
 namespace tutti::test::message_ends_test {
@@ -327,7 +327,7 @@ TEST_F(EventLoops, AMonitoredBarrierNamesALostCoordinator) {
       events, HeartbeatMonitorOptions{.rank = 0, .node_of_rank = {0, 0}, .heartbeat_timeout = 2s});
   const auto p2p = std::make_shared<GroupEndpoint>(std::shared_ptr<Endpoint>(make_endpoint(0)), "job",
                                                    GroupHealth(monitor, {0, 1}), 0);
-  auto transports = make_thread_transports(2);
+  auto transports = make_tcp_transports(2);
   auto backend = std::make_shared<P2pBackend>(std::move(transports[0]), make_topology({0, 0}, 0));
   const auto queue = std::make_shared<OperationQueue>(std::move(backend), 20s, "job", Services{.p2p = p2p});
   events->handlers().on_lost(std::nullopt, "the launcher has exited");

@@ -164,7 +164,9 @@ TEST_F(Waiters, DestroyingTheEndpointEndsTheWaitForEvents) {
 class WaitingChannels : public Waiters {
  protected:
   static std::shared_ptr<Transport> make_transport(int rank, const std::shared_ptr<Endpoint>& endpoint) {
-    return make_tcp_transport({}, endpoint, rank, GroupHealth(nullptr, {0, 1}));
+    const auto monitor = std::make_shared<HeartbeatMonitor>(
+        std::make_shared<JobEvents>(0), HeartbeatMonitorOptions{.rank = rank, .node_of_rank = {0, 0}});
+    return make_tcp_transport({}, endpoint, rank, GroupHealth(monitor, {0, 1}));
   }
   std::unique_ptr<Transfer> post_receive(std::uint64_t number = 0) {
     return transports_[0]->post_receive(1, {.operation = number}, {});
