@@ -5,7 +5,7 @@
 namespace tutti {
 
 /// Sets the momentum of every group: that of SGD and RMSprop, the first beta of Adam and AdamW. Throws UsageError for
-/// an optimizer without a momentum.
+/// a group without a momentum, before any group changes.
 void set_momentum(torch::optim::Optimizer& optimizer, double momentum);
 
 }  // namespace tutti

@@ -172,6 +172,16 @@ TEST(Scheduler, RefusesAMomentumForAnOptimizerWithoutOneAndChangesNothing) {
   EXPECT_NO_THROW(Scheduler(optimizer, one_cycle(10, {.cycle_momentum = false})));
 }
 
+TEST(Scheduler, RefusesAMomentumForALaterGroupAndChangesNoGroup) {
+  const OneRank rank;
+  Optimizer optimizer = rank.sgd({1.0, 10.0});
+  optimizer.param_groups()[1].set_options(std::make_unique<torch::optim::AdagradOptions>(0.1));
+  EXPECT_THROW(Scheduler(optimizer, one_cycle(10)), UsageError);
+  const auto& options = static_cast<torch::optim::SGDOptions&>(optimizer.param_groups()[0].options());
+  EXPECT_EQ(options.momentum(), 0.5);
+  EXPECT_EQ(options.lr(), 1.0);
+}
+
 TEST(Scheduler, RefusesACurveWithoutAFiniteValueAndChangesNothing) {
   const OneRank rank;
   Optimizer optimizer = rank.sgd();
