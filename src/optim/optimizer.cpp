@@ -216,6 +216,7 @@ void Optimizer::set_learning_rate(double rate) {
     throw UsageError("set_learning_rate: the rate is " + std::to_string(rate) +
                      ": it must be 0 or positive, and finite");
   }
+  require_learning_rate(*optimizer_, "set_learning_rate");
   for (torch::optim::OptimizerParamGroup& group : optimizer_->param_groups()) group.options().set_lr(rate);
 }
 

@@ -3,6 +3,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <c10/util/StringUtil.h>
+#include <c10/util/Type.h>
 
 #include <algorithm>
 #include <cstring>
@@ -11,7 +13,6 @@
 #include <memory>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <tuple>
 #include <typeinfo>
 #include <utility>
@@ -224,7 +225,9 @@ class Known {
 
  private:
   static const Options& options_of(const OptimizerParamGroup& group) {
-    return dynamic_cast<const Options&>(group.options());
+    if (const auto* options = dynamic_cast<const Options*>(&group.options())) return *options;
+    throw UsageError("a parameter group of the optimizer has options of another class than " +
+                     c10::demangle(typeid(Options).name()) + ": make its OptimizerParamGroup with these");
   }
 
   static void save_parameter(const torch::optim::Optimizer& optimizer, const at::Tensor& parameter,
@@ -261,15 +264,8 @@ class Known {
 
   static at::Tensor like(const at::Tensor& parameter, const at::Tensor& saved, const std::string& key) {
     if (!saved.defined() || saved.sizes() != parameter.sizes()) {
-      std::ostringstream text;
-      text << "'" << key << "' is ";
-      if (saved.defined()) {
-        text << saved.sizes();
-      } else {
-        text << "undefined";
-      }
-      text << ", but the parameter is " << parameter.sizes();
-      misfit(text.str());
+      const std::string size = saved.defined() ? c10::str(saved.sizes()) : "undefined";
+      misfit(c10::str("'", key, "' is ", size, ", but the parameter is ", parameter.sizes()));
     }
     return copy_for(parameter, saved);
   }

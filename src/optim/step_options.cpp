@@ -65,9 +65,9 @@ bool has_learning_rate(const torch::optim::Optimizer& optimizer) {
   }
 }
 
-void require_learning_rate(const torch::optim::Optimizer& optimizer, const std::string& schedule) {
+void require_learning_rate(const torch::optim::Optimizer& optimizer, const std::string& user) {
   if (has_learning_rate(optimizer)) return;
-  throw UsageError(schedule +
+  throw UsageError(user +
                    ": the optimizer has no learning rate: its options have no get_lr(). Override get_lr() and "
                    "set_lr(), or prepare it without a schedule");
 }

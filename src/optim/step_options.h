@@ -12,8 +12,8 @@ namespace tutti {
 
 /// False if the options of a group have no learning rate.
 bool has_learning_rate(const torch::optim::Optimizer& optimizer);
-/// Throws UsageError for an optimizer without a learning rate. `schedule`: the class that needs it.
-void require_learning_rate(const torch::optim::Optimizer& optimizer, const std::string& schedule);
+/// Throws UsageError for an optimizer without a learning rate. `user`: the class or function that needs it.
+void require_learning_rate(const torch::optim::Optimizer& optimizer, const std::string& user);
 /// The learning rates of all parameter groups.
 std::vector<double> learning_rates_of(const torch::optim::Optimizer& optimizer);
 

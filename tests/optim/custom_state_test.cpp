@@ -261,6 +261,7 @@ TEST(CustomOptimizer, WithoutALearningRateSteps) {
   EXPECT_EQ(optimizer.learning_rate(), 0);
   expect_refused<UsageError>([&] { Scheduler(optimizer, linear_with_warmup(0, 10)); }, "has no learning rate");
   expect_refused<UsageError>([&] { ReduceLROnPlateau plateau(optimizer); }, "has no learning rate");
+  expect_refused<UsageError>([&] { optimizer.set_learning_rate(0.1); }, "has no learning rate");
 }
 
 TEST(CustomOptimizerState, ALoadThatKeepsStateIsRefused) {

@@ -266,6 +266,14 @@ TEST(OptimizerState, NamesMustFitTheParameters) {
   expect_refused<UsageError>([&] { load_optimizer_state(*adam.optimizer, few, adam.state()); }, "3 parameters");
 }
 
+TEST(OptimizerState, GroupsNeedOptionsOfTheOptimizersClass) {
+  Trained adam(kinds()[0].make);
+  const StateDict state = adam.state();
+  adam.optimizer->param_groups()[1].set_options(std::make_unique<optim::SGDOptions>(0.1));
+  expect_refused<UsageError>([&] { adam.state(); }, "another class than torch::optim::AdamOptions");
+  expect_refused<UsageError>([&] { load_optimizer_state(*adam.optimizer, names, state); }, "AdamOptions");
+}
+
 TEST(OptimizerState, StateFollowsTheParametersDtypeAndMemoryFormat) {
   const auto make = [](at::ScalarType type) {
     return at::ones({2, 3, 4, 5}, type).contiguous(at::MemoryFormat::ChannelsLast).requires_grad_();

@@ -78,7 +78,7 @@ class Optimizer final : public Stateful {
   /// those of all groups.
   double learning_rate() const;
   /// Sets the learning rate of all parameter groups to the same rate. A schedule overwrites it at its next step. Throws
-  /// UsageError for a rate that is negative or not finite.
+  /// UsageError for a rate that is negative or not finite, and for an optimizer without a learning rate.
   void set_learning_rate(double rate);
 
   /// State by parameter name, options by group, for Adam, AdamW, SGD, RMSprop and Adagrad. For any other class, the
