@@ -24,7 +24,8 @@ FileReplacement::FileReplacement(const std::filesystem::path& path,
     write(path);
     return;
   }
-  target_ = normalized(std::filesystem::exists(status) ? std::filesystem::canonical(path) : path);
+  const auto behind_links = std::filesystem::canonical(path, ignored);  // empty if there is no file
+  target_ = normalized(behind_links.empty() ? path : behind_links);
   partial_ = partial_of(target_, new_token());
   try {
     write(partial_);

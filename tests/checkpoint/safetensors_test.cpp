@@ -6,7 +6,9 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/view_as_complex.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "checkpoint/safetensors_cases.h"
 #include "checkpoint/scratch.h"
@@ -126,6 +128,18 @@ TEST(Safetensors, RefusesTensorsThatTheFormatLacks) {
   refuses("w", at::ones({2, 2}).to_sparse(), "dense");
   refuses("__metadata__", at::ones({2}), "name");
   refuses("\xff", at::ones({2}), "UTF-8");
+}
+
+TEST(Safetensors, AFileWithoutANameCannotBeReplaced) {
+  const int file = ::memfd_create("file", MFD_CLOEXEC);
+  ASSERT_GE(file, 0);
+  const std::string path = "/proc/self/fd/" + std::to_string(file);
+  expect_error<CheckpointError>(
+      [&] {
+        save_safetensors(path, {.tensors = {{"w", at::ones({2})}}});
+      },
+      {"cannot create /proc/self/fd/"});
+  ::close(file);
 }
 
 TEST(Safetensors, AllocatesNoMoreThanTheSizeOfTheFile) {
