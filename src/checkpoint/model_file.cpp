@@ -1,5 +1,6 @@
 #include "tutti/checkpoint/model_file.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
 
@@ -52,6 +53,12 @@ std::string misfit(const std::string& name, const at::Tensor& into, const at::Te
     return "'" + name + "' is " + shape_of(from) + ", but the model's is " + shape_of(into) + ". ";
   }
   if (from.is_complex() && !into.is_complex()) return "'" + name + "' is complex, but the model's is real. ";
+  const std::string here = "The model's '" + name + "' ";
+  if (into.is_meta()) return here + "is on the meta device, which has no values. ";
+  if (into.layout() != from.layout()) return here + "is not dense. ";
+  if (at::has_internal_overlap(into) == at::MemOverlap::Yes) {
+    return here + "has elements that share memory, as after expand(): make it contiguous(). ";
+  }
   return {};
 }
 

@@ -145,6 +145,20 @@ TEST(ModelFile, ListsEverythingThatDoesNotFitAndLoadsNothing) {
   expect_same(*model, before);
 }
 
+TEST(ModelFile, ATensorOfTheModelThatCannotBeWrittenIsNamedAndNothingIsLoaded) {
+  const auto refuses = [](const at::Tensor& tensor, const std::string& reason) {
+    torch::nn::Module model;
+    const at::Tensor first = model.register_buffer("first", at::ones({2}));
+    model.register_buffer("second", tensor);
+    const Tensors file{{"first", at::full({2}, 2.0)}, {"second", at::full({2}, 2.0)}};
+    expect_error<CheckpointError>([&] { load_model(model, file); }, {"nothing was loaded", "'second'", reason});
+    EXPECT_TRUE(first.equal(at::ones({2})));
+  };
+  refuses(at::ones({1}).expand({2}), "share memory");
+  refuses(at::ones({2}, at::kMeta), "meta device");
+  refuses(at::ones({2}).to_sparse(), "not dense");
+}
+
 TEST(ModelFile, WithoutStrictReturnsMissingAndUnexpectedNames) {
   Net model;
   auto tensors = copies_of(*model);
