@@ -18,8 +18,9 @@ using Kind = Argument::Kind;
 class Compiler {
  public:
   /// `origins` has the Python name of the buffer for each input that is a buffer, and an empty name for other inputs.
-  Compiler(const Graph& graph, CompileReport& report, std::vector<std::string> origins)
-      : graph_(graph), report_(report), origins_(std::move(origins)) {}
+  /// `module` is the module of nodes without one.
+  Compiler(const Graph& graph, CompileReport& report, std::vector<std::string> origins, std::string module)
+      : graph_(graph), report_(report), origins_(std::move(origins)), module_(std::move(module)) {}
 
   std::shared_ptr<const Plan> run() {
     // A fixed input has a slot without a name.
@@ -135,7 +136,7 @@ class Compiler {
     if (is_batch_norm(node)) {
       for (const char* name : {"training", "train"})
         if (const auto index = schema.argumentIndexWithName(name)) step.by_batch_statistics = *index;
-      if (node.module_class.ends_with("SyncBatchNorm")) report_.sync_batch_norms.insert(node.module);
+      if (node.module_class.ends_with("SyncBatchNorm")) report_.sync_batch_norms.insert(path_of(node));
     }
     if (counts_batches(node)) step.only_in_training = true;
     if (step.only_in_training) step.module = module_of(node);
@@ -160,8 +161,8 @@ class Compiler {
     }
     const ModeRule rule = mode_rule(node, wanted.name(), compiled.constant);
     if (rule.eval_only) {
-      report_.eval_only.emplace(operator_name(node.target) + (node.module.empty() ? "" : " in " + node.module),
-                                node.module);
+      const std::string& path = path_of(node);
+      report_.eval_only.emplace(operator_name(node.target) + (path.empty() ? "" : " in " + path), path);
     }
     if (!rule.evaluation) return compiled.constant;
     step.module = module_of(node);
@@ -203,10 +204,12 @@ class Compiler {
     }
   }
 
+  const std::string& path_of(const Node& node) const { return node.module ? *node.module : module_; }
+
   std::int32_t module_of(const Node& node) {
     auto& modules = report_.modules;
-    const auto place = std::find(modules.begin(), modules.end(), node.module) - modules.begin();
-    if (place == std::ssize(modules)) modules.push_back(node.module);
+    const auto place = std::find(modules.begin(), modules.end(), path_of(node)) - modules.begin();
+    if (place == std::ssize(modules)) modules.push_back(path_of(node));
     return static_cast<std::int32_t>(place);
   }
 
@@ -258,7 +261,7 @@ class Compiler {
         throw CheckpointError("the inner graph takes " + std::to_string(graph->graph->inputs.size()) +
                               " inputs, but the node has " + std::to_string(origins.size()));
       }
-      step.graphs.push_back(Compiler(*graph->graph, report_, origins).run());
+      step.graphs.push_back(Compiler(*graph->graph, report_, origins, path_of(node)).run());
       if (step.graphs.back()->outputs.size() != results) {
         throw CheckpointError("the inner graph returns " + std::to_string(step.graphs.back()->outputs.size()) +
                               " values, but the node has " + std::to_string(results));
@@ -298,6 +301,7 @@ class Compiler {
   const Graph& graph_;
   CompileReport& report_;
   std::vector<std::string> origins_;  // by slot
+  std::string module_;
   std::map<std::string, std::int32_t> slots_{};
   std::vector<bool> holds_number_{};
   Plan plan_{};
@@ -322,7 +326,7 @@ std::shared_ptr<const Plan> compile_program(const Program& program, CompileRepor
     }
     origins.push_back(input.kind == Input::Kind::buffer ? input.target : "");
   }
-  auto plan = Compiler(program.graph, report, std::move(origins)).run();
+  auto plan = Compiler(program.graph, report, std::move(origins), {}).run();
   for (const Output& output : program.outputs) {
     if (output.kind != Output::Kind::buffer_mutation || is_batch_counter(output.target)) continue;
     if (!is_result_of_batch_norm(program.graph, output.value.text)) report.written_buffers.insert(output.target);

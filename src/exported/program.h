@@ -71,7 +71,9 @@ struct Node {
   std::string target{};  ///< "torch.ops.aten.add.Tensor", "_operator.mul", "torch.ops.higher_order.cond"
   std::vector<NamedArgument> inputs{};
   std::vector<Argument> outputs{};
-  std::string module{};        ///< path of the submodule that called the operator; empty for the model itself
+  /// Path of the submodule that called the operator; empty for the model itself; nullopt in the branches of cond, of
+  /// which the file does not say it.
+  std::optional<std::string> module{};
   std::string module_class{};  ///< its class in Python
 };
 

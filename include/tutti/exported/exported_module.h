@@ -27,7 +27,8 @@ namespace tutti {
 /// Runs the program's graph operator by operator, under autograd and autocast, like any other module.
 /// - Parameters and buffers have the names of the Python module, in a tree of submodules. Tied tensors stay tied.
 /// - train() and eval() act on dropout, batch normalization and recurrent layers as in Python, also on one submodule.
-///   The batch counter of a decomposed batch normalization follows the mode of the whole module.
+///   The batch counter of a decomposed batch normalization follows the mode of the whole module, and operators in the
+///   branches of cond that of the module that calls it.
 /// - to() also moves the device and floating-point dtype constants in the graph, if they equal those of the parameters
 ///   at export.
 /// - Control flow of Python that is not in the graph is fixed at export. So a buffer that Python writes under
