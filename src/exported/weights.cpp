@@ -25,9 +25,11 @@ Numbers numbers_of(const std::vector<SymInt>& sizes, const std::string& name) {
 }
 
 // Returns the number of elements from the beginning of the record to the last element of a tensor.
-std::uint64_t extent_of(const Numbers& sizes, const Numbers& strides, std::int64_t offset, const std::string& name) {
+std::uint64_t extent_of(const Numbers& sizes, const Numbers& strides, std::int64_t offset, const Weight& weight,
+                        const std::string& name) {
   const auto too_large = [&] { throw CheckpointError("the sizes or strides of '" + name + "' are too large"); };
-  std::int64_t last = offset, elements = 1;
+  const auto width = static_cast<std::int64_t>(c10::elementSize(scalar_type_of(weight.meta.dtype)));
+  std::int64_t last = offset, bytes = width;
   bool empty = false;
   for (std::size_t d = 0; d < sizes.size(); ++d) {
     std::int64_t reach = 0;
@@ -35,15 +37,15 @@ std::uint64_t extent_of(const Numbers& sizes, const Numbers& strides, std::int64
       empty = true;
       continue;
     }
-    if (__builtin_mul_overflow(elements, sizes[d], &elements) ||
-        __builtin_mul_overflow(sizes[d] - 1, strides[d], &reach) || __builtin_add_overflow(last, reach, &last)) {
+    if (__builtin_mul_overflow(bytes, sizes[d], &bytes) || __builtin_mul_overflow(sizes[d] - 1, strides[d], &reach) ||
+        __builtin_add_overflow(last, reach, &last)) {
       too_large();
     }
   }
   if (empty) return 0;
   if (__builtin_add_overflow(last, 1, &last)) too_large();
-  // With a stride of 0 elements share memory, and an optimizer would change them several times.
-  if (elements > last) throw CheckpointError("elements of '" + name + "' share memory");
+  // With a stride of 0, as after expand(), elements share memory. An optimizer would change them several times.
+  if (weight.is_parameter && bytes / width > last) throw CheckpointError("elements of '" + name + "' share memory");
   return static_cast<std::uint64_t>(last);
 }
 
@@ -65,7 +67,7 @@ at::Tensor view_of(const at::Tensor& bytes, const Weight& weight, const std::str
   }
   layout_of(meta.layout);
   const c10::ScalarType type = scalar_type_of(meta.dtype);
-  const std::uint64_t extent = extent_of(sizes, strides, offset, name);
+  const std::uint64_t extent = extent_of(sizes, strides, offset, weight, name);
   if (extent > bytes.nbytes() / c10::elementSize(type)) {
     throw CheckpointError("'" + name + "' reaches over " + std::to_string(extent) + " elements of " +
                           c10::toString(type) + ", but '" + weight.record + "' has " + std::to_string(bytes.nbytes()) +

@@ -231,6 +231,25 @@ TEST_F(Damaged, WeightsOutsideTheirRecordAreRejected) {
   reject_weights([](Json& weight) { weight["path_name"] = ".."; }, "not a plain file name");
 }
 
+TEST_F(Damaged, ABufferMayHaveElementsThatShareMemory) {
+  Json program = small_program(), weights = small_weights();
+  graph_of(program)["nodes"].erase(0);  // it writes the buffer
+  Json& meta = weights["config"]["inner.seen"]["tensor_meta"];
+  const auto load = [&](std::int64_t size) {
+    meta["sizes"] = Json::array({{{"as_int", size}}});
+    meta["strides"] = Json::array({{{"as_int", 0}}});
+    Records records = with_program(program);
+    records["data/weights/model_weights_config.json"] = weights.dump();
+    return records;
+  };
+  write_content(folder_.path() / "expanded.pt2", zip_of(load(3)));
+  const ExportedModule model(folder_.path() / "expanded.pt2");
+  const at::Tensor seen = model.named_buffers()["inner.seen"];
+  EXPECT_EQ(seen.strides(), c10::IntArrayRef({0}));
+  EXPECT_EQ(seen.sum().item<std::int64_t>(), 21);
+  reject(load(INT64_MAX / 4), "too large");
+}
+
 TEST_F(Damaged, InvalidNamesAreRejected) {
   for (const std::string name : {"", ".", "a..b", ".a", "a.", "layer.weight.x"}) {
     Json program = small_program(), weights = small_weights();
