@@ -25,7 +25,8 @@ std::string root_of(const std::string& name) {
 
 }  // namespace
 
-Archive::Archive(const std::filesystem::path& path) : file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+// Without O_NONBLOCK, opening a pipe by mistake would wait for a writer.
+Archive::Archive(const std::filesystem::path& path) : file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   if (!file_.is_open()) throw CheckpointError("the file cannot be opened: " + reason());
   struct stat about {};
   if (::fstat(file_.get(), &about) != 0) throw CheckpointError("the file cannot be read: " + reason());

@@ -3,6 +3,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <string>
 
@@ -58,6 +59,9 @@ TEST_F(ImageReaders, ADamagedIdxFileIsRefused) {
   expect_no_idx(idx_bytes(8, {0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, "a"), "does not fit into 64 bits");
   expect_error<DataError>([&] { read_idx(folder_.path() / "missing"); }, {"missing", "cannot open", "No such file"});
   expect_error<DataError>([&] { read_idx(folder_.path()); }, {folder_.path().string(), "not a regular file"});
+  const auto pipe = folder_.path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), S_IRUSR), 0);
+  expect_error<DataError>([&] { read_idx(pipe); }, {pipe.string(), "not a regular file"});
 }
 
 TEST_F(ImageReaders, Mnist) {

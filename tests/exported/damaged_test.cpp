@@ -1,6 +1,7 @@
 // A damaged or hostile .pt2 file causes a CheckpointError that names the file and describes the damage. One rank.
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <torch/csrc/jit/api/module.h>
 
 #include <cstring>
@@ -55,6 +56,9 @@ TEST_F(Damaged, TruncatedAndOtherFilesAreRejected) {
   expect_error<CheckpointError>([&] { const ExportedModule model(folder_.path() / "none.pt2"); },
                                 {"none.pt2", "opened"});
   expect_error<CheckpointError>([&] { const ExportedModule model(folder_.path()); }, {"not a regular file"});
+  const auto pipe = folder_.path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), S_IRUSR), 0);
+  expect_error<CheckpointError>([&] { const ExportedModule model(pipe); }, {"not a regular file"});
 }
 
 TEST_F(Damaged, InvalidNumbersOfTheArchiveAreRejected) {
