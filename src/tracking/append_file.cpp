@@ -19,29 +19,25 @@ AppendFile::AppendFile(std::filesystem::path path, Open how) : path_(std::move(p
                 "): choose another folder for the run's files");
   }
   const int mode = how == Open::must_be_new ? O_EXCL : 0;
-  fd_ = ::open(path_.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | mode, 0666);
-  if (fd_ < 0) fail("open");
-}
-
-AppendFile::~AppendFile() {
-  ::close(fd_);
+  file_ = FileDescriptor(::open(path_.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | mode, 0666));
+  if (!file_.is_open()) fail("open");
 }
 
 bool AppendFile::ends_with_line() const {
-  const off_t size = ::lseek(fd_, 0, SEEK_END);
+  const off_t size = ::lseek(file_.get(), 0, SEEK_END);
   if (size < 0 && errno == ESPIPE) return true;  // a pipe or a terminal
   char last = 0;
-  if (size < 0 || (size > 0 && ::pread(fd_, &last, 1, size - 1) != 1)) fail("read");
+  if (size < 0 || (size > 0 && ::pread(file_.get(), &last, 1, size - 1) != 1)) fail("read");
   return size == 0 || last == '\n';
 }
 
 void AppendFile::append(std::string_view bytes) {
-  const off_t size = ::lseek(fd_, 0, SEEK_END);
+  const off_t size = ::lseek(file_.get(), 0, SEEK_END);
   while (!bytes.empty()) {  // one iteration, unless a signal interrupts or the disk is full
-    const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
+    const ssize_t written = ::write(file_.get(), bytes.data(), bytes.size());
     if (written < 0 && errno != EINTR) {
       const int error = errno;
-      [[maybe_unused]] const bool is_whole = size >= 0 && ::ftruncate(fd_, size) == 0;  // false for a pipe
+      [[maybe_unused]] const bool is_whole = size >= 0 && ::ftruncate(file_.get(), size) == 0;  // false for a pipe
       errno = error;
       fail("write");
     }
@@ -51,7 +47,7 @@ void AppendFile::append(std::string_view bytes) {
 
 void AppendFile::sync() {
   // Pipes and other special files cannot be synced.
-  if (::fdatasync(fd_) != 0 && errno != EINVAL) fail("flush");
+  if (::fdatasync(file_.get()) != 0 && errno != EINVAL) fail("flush");
 }
 
 void AppendFile::fail(const char* what) const {

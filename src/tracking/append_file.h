@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <string_view>
 
+#include "core/file_descriptor.h"
+
 namespace tutti {
 
 class AppendFile {
@@ -12,9 +14,6 @@ class AppendFile {
 
   /// Creates the folders above `path`. Throws tutti::Error if the file cannot be opened.
   AppendFile(std::filesystem::path path, Open how);
-  ~AppendFile();
-  AppendFile(const AppendFile&) = delete;
-  AppendFile& operator=(const AppendFile&) = delete;
 
   /// True if the file is empty or its last byte is a line feed, and for a pipe.
   bool ends_with_line() const;
@@ -28,7 +27,7 @@ class AppendFile {
   [[noreturn]] void fail(const char* what) const;
 
   std::filesystem::path path_;
-  int fd_ = -1;
+  FileDescriptor file_;
 };
 
 }  // namespace tutti
