@@ -58,6 +58,7 @@ SafetensorsLayout layout_of(const Safetensors& content) {
       throw UsageError("cannot save tensor '" + name + "' to a safetensors file: " + what);
     };
     if (!tensor.defined()) refuse("it is undefined");
+    if (tensor.is_meta()) refuse("it is on the meta device, which has no values");
     if (tensor.layout() != at::kStrided || tensor.is_quantized()) refuse("it is not dense; convert it");
     const auto type = type_of(tensor);
     if (!type)

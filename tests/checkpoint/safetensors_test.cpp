@@ -125,6 +125,7 @@ TEST(Safetensors, RefusesTensorsThatTheFormatLacks) {
   };
   refuses("w", at::ones({2}, at::kComplexDouble), "ComplexDouble");
   refuses("w", at::Tensor(), "undefined");
+  refuses("w", at::ones({2}, at::kMeta), "meta device");
   refuses("w", at::ones({2, 2}).to_sparse(), "dense");
   refuses("__metadata__", at::ones({2}), "name");
   refuses("\xff", at::ones({2}), "UTF-8");
