@@ -2,6 +2,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
+#include <charconv>
 #include <sstream>
 #include <string>
 
@@ -24,16 +26,26 @@ std::string describe(const char* what, const NamedParameter& parameter) {
   return text.str();
 }
 
+// The shortest text that reads back to the same value.
+std::string shortest(double value) {
+  std::array<char, 32> text{};
+  return {text.data(), std::to_chars(text.data(), text.data() + text.size(), value).ptr};
+}
+
+// One option a line.
 std::string describe(const LocalSgdAlgorithmOptions& options) {
   std::ostringstream text;
-  text << std::hexfloat << "options: local_steps " << options.local_steps << ", warmup_steps " << options.warmup_steps
-       << ", outer_optimizer " << static_cast<int>(options.outer_optimizer) << ", slowmo " << options.slowmo.alpha
-       << ' ' << options.slowmo.beta << ", diloco " << options.diloco.lr << ' ' << options.diloco.momentum << ' '
-       << options.diloco.nesterov << ", node_sync_steps " << options.node_sync_steps << ", streaming "
-       << options.streaming.fragments << ' ' << options.streaming.overlap_steps << ' ' << options.streaming.mix << ' '
-       << options.streaming.keep_local_progress << ", wire " << static_cast<int>(options.wire) << ", buffers "
-       << static_cast<int>(options.state_sync.buffers) << ", momentum " << static_cast<int>(options.state_sync.momentum)
-       << ", message_bytes " << options.message_bytes << ", check_replicas " << options.check_replicas;
+  text << std::boolalpha << "local_steps " << options.local_steps << "\nwarmup_steps " << options.warmup_steps
+       << "\nouter_optimizer " << static_cast<int>(options.outer_optimizer) << "\nslowmo.alpha "
+       << shortest(options.slowmo.alpha) << "\nslowmo.beta " << shortest(options.slowmo.beta) << "\ndiloco.lr "
+       << shortest(options.diloco.lr) << "\ndiloco.momentum " << shortest(options.diloco.momentum)
+       << "\ndiloco.nesterov " << options.diloco.nesterov << "\nnode_sync_steps " << options.node_sync_steps
+       << "\nstreaming.fragments " << options.streaming.fragments << "\nstreaming.overlap_steps "
+       << options.streaming.overlap_steps << "\nstreaming.mix " << shortest(options.streaming.mix)
+       << "\nstreaming.keep_local_progress " << options.streaming.keep_local_progress << "\nwire "
+       << static_cast<int>(options.wire) << "\nstate_sync.buffers " << static_cast<int>(options.state_sync.buffers)
+       << "\nstate_sync.momentum " << static_cast<int>(options.state_sync.momentum) << "\nmessage_bytes "
+       << options.message_bytes << "\ncheck_replicas " << options.check_replicas;
   return text.str();
 }
 

@@ -127,6 +127,15 @@ TEST(Failure, DifferentModelsOrOptionsAreAMismatch) {
     EXPECT_THROW(LocalSgdAlgorithm({{"p", parameter}}, {}, nullptr, communicator.duplicate("models"), {}),
                  MismatchError);
     EXPECT_THROW(LocalRun(communicator, {.updates = {.local_steps = 4 + communicator.rank()}}), MismatchError);
+    const double lr = communicator.rank() == 0 ? 0.7 : 0.5;
+    try {
+      LocalRun(communicator, {.updates = {.outer_optimizer = OuterOptimizer::diloco, .diloco = {.lr = lr}}});
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const MismatchError& error) {
+      EXPECT_NE(std::string(error.what()).find("rank 0 has diloco.lr 0.7 where rank 1 has diloco.lr 0.5"),
+                std::string::npos)
+          << error.what();
+    }
   });
 }
 
