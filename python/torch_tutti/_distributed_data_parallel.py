@@ -172,6 +172,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
         named = self._named_parameters()
         sparse = _sparse_weights(self.module)
         self._trained = {id(tensor) for _, tensor in named if tensor.requires_grad}
+        self._frozen = {id(tensor) for _, tensor in named if not tensor.requires_grad}
         self.reducer = _C.Reducer(
             names=[name for name, _ in named],
             tensors=[tensor for _, tensor in named],
@@ -333,7 +334,7 @@ class DistributedDataParallel(torch.nn.Module, Joinable):
                 "default process group. Copy model.module and wrap the copy"
             )
         state = dict(self.__dict__)
-        for name in ("reducer", "process_group", "_communicator", "_trained"):
+        for name in ("reducer", "process_group", "_communicator", "_trained", "_frozen"):
             state.pop(name, None)
         return state
 

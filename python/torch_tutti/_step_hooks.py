@@ -26,10 +26,13 @@ def watch(model):
 
 
 def _models_with(parameters):
+    """The models that train one of `parameters`, or that refuse one because it was unfrozen after their construction."""
+    parameters = list(parameters)
     wanted = {id(parameter) for parameter in parameters}
+    unfrozen = {id(parameter) for parameter in parameters if parameter.requires_grad}
     # In the order of construction, which is equal on all ranks.
     models = sorted(_models, key=lambda model: model._number)
-    return [model for model in models if not wanted.isdisjoint(model._trained)]
+    return [model for model in models if not (wanted.isdisjoint(model._trained) and unfrozen.isdisjoint(model._frozen))]
 
 
 def _models_of(optimizer):
@@ -37,11 +40,11 @@ def _models_of(optimizer):
         return []
     groups = optimizer.param_groups
     # The parameters are part of the key, because a replaced parameter may belong to another model.
-    key = (_generation, tuple(id(parameter) for group in groups for parameter in group["params"]))
+    parameters = [parameter for group in groups for parameter in group["params"]]
+    key = (_generation, tuple((id(parameter), parameter.requires_grad) for parameter in parameters))
     found = _of_optimizers.get(optimizer)
     if found is None or found[0] != key:
-        models = _models_with(parameter for group in groups for parameter in group["params"])
-        found = (key, [weakref.ref(model) for model in models])
+        found = (key, [weakref.ref(model) for model in _models_with(parameters)])
         _of_optimizers[optimizer] = found
     return [model for model in (reference() for reference in found[1]) if model is not None]
 
@@ -65,9 +68,7 @@ def _before_reading(function):
 
     @functools.wraps(function)
     def synchronized(parameters, *arguments, **keywords):
-        if isinstance(parameters, torch.Tensor):
-            parameters = [parameters]
-        parameters = list(parameters)
+        parameters = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         for model in _models_with(parameters):
             model._before_step()
         return function(parameters, *arguments, **keywords)

@@ -502,6 +502,15 @@ def what_cannot_be_done_is_refused():
     model.zero_grad()
     model.module[0].weight.requires_grad_(False)
     expect(usage, "frozen", lambda: loss_of(model, batch(0)).backward())
+    # No parameter that the model trains is in this step.
+    inner = net()
+    inner[0].weight.requires_grad_(False)
+    model = make(inner)
+    for parameter in inner.parameters():
+        parameter.requires_grad_(parameter is inner[0].weight)
+    optimizer = torch.optim.SGD([inner[0].weight], lr=0.1)
+    loss_of(model, batch(0)).backward()
+    expect(usage, "changed after prepare()", optimizer.step)
 
 
 @case
