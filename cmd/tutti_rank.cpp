@@ -55,7 +55,13 @@ void close_descriptors() {
   ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : cannot_run);
 }
 
-/// Waits for the program; kills the whole group, itself too, if the launcher exits first.
+/// Kills the whole group, itself too, and the group that the program leads if it has made one, as `timeout` does.
+void kill_all(pid_t program) {
+  if (::getpgid(program) == program) ::kill(-program, SIGKILL);
+  ::kill(0, SIGKILL);
+}
+
+/// Waits for the program; ends all processes if the launcher exits first.
 int wait_for(pid_t program, int launcher_exited) {
   sigset_t awaited;
   sigemptyset(&awaited);
@@ -63,7 +69,7 @@ int wait_for(pid_t program, int launcher_exited) {
   sigaddset(&awaited, launcher_exited);
   while (true) {
     const int signal = ::sigwaitinfo(&awaited, nullptr);
-    if (signal == launcher_exited) ::kill(0, SIGKILL);
+    if (signal == launcher_exited) kill_all(program);
     int status = 0;
     if (signal == SIGCHLD && ::waitpid(program, &status, WNOHANG) == program) return status;
   }

@@ -74,6 +74,7 @@ Pipe open_pipe() {
   if (::fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0) check(errno, "fcntl");
   return pipe;
 }
+
 /// The program of a rank: the child of its guard. 0: there is none any more, or the kernel does not tell.
 pid_t child_of(pid_t guard) {
   const std::string number = std::to_string(guard);
@@ -160,6 +161,10 @@ const std::optional<ExitStatus>& RankProcess::poll_exit() {
 }
 
 void RankProcess::signal_group(int signal) const {
+  const pid_t program = child_of(pid_);
+  // `timeout` leads a group of its own, to which it passes signals on.
+  const bool is_passed_on = signal == SIGINT || signal == SIGTERM;
+  if (program > 0 && ::getpgid(program) == program) ::kill(is_passed_on ? program : -program, signal);
   ::kill(-pid_, signal);
 }
 

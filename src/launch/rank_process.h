@@ -54,6 +54,8 @@ class RankProcess {
   /// group is not reused before.
   const std::optional<ExitStatus>& poll_exit();
   const std::optional<ExitStatus>& exit_status() const { return exit_status_; }
+  /// Sends `signal` to the rank's process group, and to the group that its program leads if it has made one: SIGINT and
+  /// SIGTERM to the program alone there.
   void signal_group(int signal) const;
 
   /// Remembers whether a signal such as SIGSTOP has stopped the program.

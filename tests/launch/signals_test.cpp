@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "launch/tutti_process.h"
@@ -73,6 +74,29 @@ TEST(LaunchSignals, KillsAfterTheGraceTimeOfAnInterruption) {
   EXPECT_EQ(done.exit_code, 128 + SIGKILL);
   EXPECT_TRUE(contains(done.err, "stopped by SIGTERM; rank 0 did not end and had to be killed: --grace sets"))
       << done.err;
+}
+
+// `timeout` makes a process group of its own, and passes signals on.
+TEST(LaunchSignals, ReachAProgramThatLeadsAnotherGroup) {
+  auto words = launch_script(1, "trap 'exit 5' TERM; echo ready; " + wait_forever, long_grace);
+  const auto shell = std::ranges::find(words, "--") + 1;
+  words.insert(shell, {"timeout", "900"});
+  TuttiProcess process(words);
+  process.wait_for_line("ready");
+  process.send(SIGTERM);
+  EXPECT_EQ(process.wait().exit_code, 5);
+}
+
+TEST(LaunchSignals, KillsAllOfAProgramThatLeadsAnotherGroup) {
+  for (const int signal : {SIGTERM, SIGKILL}) {
+    auto words = launch_script(1, "trap '' TERM; echo pid $$; while true; do sleep 0.1; done", short_grace);
+    words.insert(std::ranges::find(words, "--") + 1, {"timeout", "900"});
+    TuttiProcess process(words);
+    const auto pid = to_pid(process.wait_for_line("pid "));
+    process.send(signal);
+    EXPECT_EQ(process.wait().exit_code, 128 + SIGKILL);
+    EXPECT_TRUE(exits_soon(pid)) << signal;
+  }
 }
 
 // A signal that waits for the launcher when it begins to start ranks.

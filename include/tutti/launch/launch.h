@@ -51,7 +51,8 @@ struct LaunchOptions {
 /// exit code (128 + signal if a signal ended it). A rank that other ranks' errors name has failed before them, though
 /// it may exit after them; if it is on another node, the text says so. Stopped ranks are continued before they are
 /// ended. Forwards SIGINT and SIGTERM to the ranks in the same way, and SIGHUP and SIGQUIT as SIGTERM unless they are
-/// ignored (nohup). No process that it started outlives the call.
+/// ignored (nohup). A program that leads a process group of its own, such as `timeout`, gets them too. No process that
+/// it started outlives the call, except those that move to another group of their own.
 ///
 /// With max_restarts, each attempt has its own coordinator, and TORCHELASTIC_RESTART_COUNT counts the attempts. The
 /// last one determines the result. Ranks of a later attempt wait until those of the earlier one have ended, on all
