@@ -1,6 +1,9 @@
 // tutti-rank LAUNCHER_PID PROGRAM ARGUMENTS...: runs one rank for `tutti launch`, which cannot do this itself when it
 // is killed. It leads the rank's process group, waits for the program, ends as the program ended, and takes the whole
 // group down when the launcher has exited. It uses plain system calls only: one such process stays beside every rank.
+//
+// A signal that ends the rank reaches the whole group. The shell of a script exits at once, while the program that the
+// script runs saves a checkpoint. So the guard then waits for the rest of the group. The launcher kills it at last.
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,6 +15,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <optional>
 
 namespace {
 
@@ -55,10 +59,13 @@ void close_descriptors() {
   ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : cannot_run);
 }
 
-/// Kills the whole group, itself too, and the group that the program leads if it has made one, as `timeout` does.
-void kill_all(pid_t program) {
-  if (::getpgid(program) == program) ::kill(-program, SIGKILL);
-  ::kill(0, SIGKILL);
+/// True if `status` is that of a process that a signal to the whole group ended, and other processes of it still run.
+bool others_are_ending(int status) {
+  sigset_t pending;  // the guard has blocked all signals
+  if (!WIFSIGNALED(status) || ::sigpending(&pending) != 0 || ::sigismember(&pending, WTERMSIG(status)) != 1)
+    return false;
+  siginfo_t ignored{};
+  return ::waitid(P_PGID, static_cast<id_t>(::getpgrp()), &ignored, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
 /// Waits for the program; ends all processes if the launcher exits first.
@@ -67,12 +74,18 @@ int wait_for(pid_t program, int launcher_exited) {
   sigemptyset(&awaited);
   sigaddset(&awaited, SIGCHLD);
   sigaddset(&awaited, launcher_exited);
-  while (true) {
-    const int signal = ::sigwaitinfo(&awaited, nullptr);
-    if (signal == launcher_exited) kill_all(program);
+  std::optional<int> ended;
+  while (!ended || others_are_ending(*ended)) {
+    if (::sigwaitinfo(&awaited, nullptr) == launcher_exited) {
+      if (!ended && ::getpgid(program) == program) ::kill(-program, SIGKILL);  // a group of its own, as of `timeout`
+      ::kill(0, SIGKILL);
+    }
     int status = 0;
-    if (signal == SIGCHLD && ::waitpid(program, &status, WNOHANG) == program) return status;
+    for (pid_t child = 0; (child = ::waitpid(-1, &status, WNOHANG)) > 0;) {
+      if (child == program) ended = status;
+    }
   }
+  return *ended;
 }
 
 }  // namespace
@@ -90,6 +103,7 @@ int main(int argc, char** argv) {
   ::pthread_sigmask(SIG_BLOCK, &all, &mask);
   follow_parent(static_cast<pid_t>(::atol(argv[1])), launcher_exited);
 
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   const pid_t guard = ::getpid();
   const pid_t program = ::fork();
   if (program < 0) {

@@ -76,12 +76,16 @@ TEST(LaunchSignals, KillsAfterTheGraceTimeOfAnInterruption) {
       << done.err;
 }
 
-// `timeout` makes a process group of its own, and passes signals on.
+// As `timeout` does.
+std::vector<std::string> launch_in_another_group(const std::string& script, const std::vector<std::string>& options) {
+  auto words = launch_script(1, script, options);
+  words.insert(std::ranges::find(words, "--") + 1, "setsid");
+  return words;
+}
+
 TEST(LaunchSignals, ReachAProgramThatLeadsAnotherGroup) {
-  auto words = launch_script(1, "trap 'exit 5' TERM; echo ready; " + wait_forever, long_grace);
-  const auto shell = std::ranges::find(words, "--") + 1;
-  words.insert(shell, {"timeout", "900"});
-  TuttiProcess process(words);
+  TuttiProcess process(
+      launch_in_another_group("trap 'exit 5' TERM; echo ready; while true; do sleep 0.1; done", long_grace));
   process.wait_for_line("ready");
   process.send(SIGTERM);
   EXPECT_EQ(process.wait().exit_code, 5);
@@ -89,14 +93,31 @@ TEST(LaunchSignals, ReachAProgramThatLeadsAnotherGroup) {
 
 TEST(LaunchSignals, KillsAllOfAProgramThatLeadsAnotherGroup) {
   for (const int signal : {SIGTERM, SIGKILL}) {
-    auto words = launch_script(1, "trap '' TERM; echo pid $$; while true; do sleep 0.1; done", short_grace);
-    words.insert(std::ranges::find(words, "--") + 1, {"timeout", "900"});
-    TuttiProcess process(words);
+    TuttiProcess process(launch_in_another_group(
+        "trap '' TERM; sleep 1000 >/dev/null 2>&1 & echo pid $!; while true; do sleep 0.1; done", short_grace));
     const auto pid = to_pid(process.wait_for_line("pid "));
     process.send(signal);
     EXPECT_EQ(process.wait().exit_code, 128 + SIGKILL);
     EXPECT_TRUE(exits_soon(pid)) << signal;
   }
+}
+
+// The shell of the script exits at once, and the launcher kills what it leaves behind.
+TEST(LaunchSignals, GiveTheProgramOfAScriptTheGraceTime) {
+  const std::string program = "trap 'sleep 1.5; echo saved; exit' TERM; echo ready; while true; do sleep 0.1; done";
+  TuttiProcess process(launch_script(1, "/bin/sh -c \"" + program + "\"; true", long_grace));
+  process.wait_for_line("ready");
+  process.send(SIGTERM);
+  const auto done = process.wait();
+  EXPECT_EQ(done.exit_code, 128 + SIGTERM);
+  EXPECT_TRUE(contains(done.out, "saved")) << done.out;
+}
+
+// Here no signal of the launcher has ended the rank: its other processes do not keep it.
+TEST(LaunchSignals, AKilledProgramEndsItsRankAtOnce) {
+  TuttiProcess process(launch_script(1, "echo pid $$; " + wait_forever, long_grace));
+  ::kill(to_pid(process.wait_for_line("pid ")), SIGTERM);
+  EXPECT_EQ(process.wait().exit_code, 128 + SIGTERM);
 }
 
 // A signal that waits for the launcher when it begins to start ranks.
