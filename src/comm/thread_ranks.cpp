@@ -49,13 +49,15 @@ std::vector<Communicator> make_thread_communicators(int size, const Communicator
     one.push_back(comm::make_single_communicator(requested, checked));
     return one;
   }
+  const auto encryption = comm::encryption_secret(checked);
   const auto for_coordinator = comm::coordinator_options(checked, size);
   const std::string host = std::string(local_coordinator_scheme) + "tutti-threads-" + make_job_secret()->text();
   auto coordinator = comm::start_coordinator(comm::listen_for_coordinator(host, nullptr), for_coordinator);
   std::vector<std::string> infos;
   const auto node_of = [&](int rank) { return std::to_string(rank / (size / num_nodes)); };
   for (int rank = 0; rank < size; ++rank) {
-    infos.push_back(comm::RankInfo{.node = node_of(rank), .backend = requested.name}.to_text());
+    infos.push_back(
+        comm::RankInfo{.node = node_of(rank), .backend = requested.name, .encrypts = encryption != nullptr}.to_text());
   }
   std::vector<Communicator> communicators(static_cast<std::size_t>(size));
   const auto connect = [&](int rank) {
@@ -66,6 +68,7 @@ std::vector<Communicator> make_thread_communicators(int size, const Communicator
                              .rank = rank,
                              .rank_infos = infos,
                              .network_address = [] { return std::string(loopback_host); },
+                             .encryption = encryption,
                              .recorder = flight::make_recorder({.rank = rank, .world_size = size}, nullptr)},
                             requested, checked);
   };

@@ -233,6 +233,10 @@ TEST(ThreadFailures, RanksMustFillTheNodes) {
   EXPECT_EQ(communicators[3].topology().local_world_size, 2);
 }
 
+TEST(ThreadFailures, EncryptionWithoutASecretIsAUsageError) {
+  EXPECT_THROW(make_thread_communicators(2, {.encryption = true}), UsageError);
+}
+
 TEST(ThreadFailures, AnUnknownBackendIsAUsageError) {
   EXPECT_THROW(make_thread_communicators(2, {.backend = "shared-memory"}), UsageError);
   EXPECT_THROW(make_thread_communicators(2, {.backend = "staged:shared-memory"}), UsageError);

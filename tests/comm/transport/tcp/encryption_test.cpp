@@ -1,4 +1,4 @@
-// Ranks: 2 and 3 processes, and event loops in one process with a relay between them.
+// Ranks: 2 and 3 processes, 2 threads, and event loops in one process with a relay between them.
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -292,6 +292,18 @@ const RankProgram every_check("encryption_every_check", [] {
   check_all(communicator);
   expect_encryption(communicator);
 });
+
+const RankProgram of_threads("encryption_of_threads", [] {
+  const auto body = [](const Communicator& communicator) {
+    EXPECT_EQ(communicator.backend_name(), "encrypted tcp");
+    check_all(communicator);
+  };
+  run_thread_ranks(2, body, {.backend = "tcp"});
+});
+
+TEST(Encryption, HoldsBetweenThreads) {
+  expect_success(run_processes(of_threads, 1, nodes(1)));
+}
 
 TEST(Encryption, EveryCheckHoldsOnTwoAndThreeNodes) {
   expect_success(run_processes(every_check, 2, nodes(2)));
