@@ -29,19 +29,25 @@ using process_group::to_reduce_op;
 using std::chrono::milliseconds;
 using Tensors = std::vector<at::Tensor>;
 
-bool connects_later(const ProcessGroupTutti::Options* options) {
+using OptionsPtr = c10::intrusive_ptr<ProcessGroupTutti::Options>;
+
+const OptionsPtr& require_options(const OptionsPtr& options) {
+  if (!options) throw UsageError("ProcessGroupTutti: the options are null.");
+  return options;
+}
+
+bool connects_later([[maybe_unused]] const ProcessGroupTutti::Options& options) {
 #ifdef C10D_BACKEND_HAS_RECONFIGURE
-  return options != nullptr && options->enable_reconfigure;
+  return options.enable_reconfigure;
 #else
-  return options == nullptr;
+  return false;
 #endif
 }
 
 Communicator connect(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                     const ProcessGroupTutti::Options* options) {
-  if (options == nullptr) throw UsageError("ProcessGroupTutti: the options are null.");
+                     const ProcessGroupTutti::Options& options) {
   if (connects_later(options)) return {};
-  return Communicator::connect(store, rank, size, process_group::communicator_options(*options));
+  return Communicator::connect(store, rank, size, process_group::communicator_options(options));
 }
 
 /// Must be called for outputs that the operation writes with copy_to_each(): the communicator does not see them.
@@ -92,11 +98,11 @@ c10::intrusive_ptr<c10d::Backend::Options> ProcessGroupTutti::Options::clone() c
 ProcessGroupTutti::ProcessGroupTutti(const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                                      const c10::intrusive_ptr<Options>& options)
     : c10d::Backend(rank, size),
-      options_(options),
-      timeout_(options ? options->timeout : milliseconds(0)),
+      options_(require_options(options)),
+      timeout_(options->timeout),
       generation_(std::make_unique<Generation>(comm::host_of_store(store))),
-      is_connected_(!connects_later(options.get())),
-      communicator_(connect(store, rank, size, options.get())) {
+      is_connected_(!connects_later(*options)),
+      communicator_(connect(store, rank, size, *options)) {
   init();
 }
 
@@ -106,7 +112,7 @@ ProcessGroupTutti::ProcessGroupTutti(Communicator communicator, const c10::intru
 ProcessGroupTutti::ProcessGroupTutti(Communicator communicator, const c10::intrusive_ptr<Options>& options,
                                      std::string store_host)
     : c10d::Backend(communicator.rank(), communicator.size()),
-      options_(options),
+      options_(require_options(options)),
       timeout_(options->timeout),
       generation_(std::make_unique<Generation>(std::move(store_host))),
       communicator_(std::move(communicator)) {

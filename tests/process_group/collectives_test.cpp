@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "process_group/groups.h"
+#include "tutti/comm/thread_ranks.h"
 #include "tutti/core/error.h"
 
 namespace tutti::test::collectives_test {
@@ -311,6 +312,14 @@ TEST(GroupWork, ManyInFlight) {
     EXPECT_EQ(group.getSequenceNumberForGroup(), 20);
     for (int i = 0; i < 20; ++i) expect_equal(tensors[i][0], total(2, tensors[i][0].numel()));
   });
+}
+
+TEST(GroupErrors, OptionsMustNotBeNull) {
+  using Options = ProcessGroupTutti::Options;
+  EXPECT_EQ(message_of<UsageError>([] {
+              const ProcessGroupTutti group(make_thread_communicators(1).front(), c10::intrusive_ptr<Options>());
+            }),
+            "ProcessGroupTutti: the options are null.");
 }
 
 TEST(GroupErrors, WrongArgumentsThrowBeforeAnythingIsSent) {
