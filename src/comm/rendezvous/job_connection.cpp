@@ -66,7 +66,9 @@ JobConnection::JobConnection(std::unique_ptr<coordinator::Server> server, const 
                              int owner)
     : events_(std::make_shared<JobEvents>(owner)),
       server_(std::move(server)),
-      client_(make_shared_in_this_process<coordinator::Client>(options, events_->handlers())) {}
+      client_(make_shared_in_this_process<coordinator::Client>(options, events_->handlers())) {
+  LingeringServers::of_process();  // outlives the threads that may release this connection
+}
 
 // This rank may run the coordinator of the next job at the same address, and the other ranks may connect to it at once.
 JobConnection::~JobConnection() {
