@@ -3,7 +3,8 @@
 // group down when the launcher has exited. It uses plain system calls only: one such process stays beside every rank.
 //
 // A signal that ends the rank reaches the whole group. The shell of a script exits at once, while the program that the
-// script runs saves a checkpoint. So the guard then waits for the rest of the group. The launcher kills it at last.
+// script runs saves a checkpoint. So the guard then waits for the rest of the group, which the launcher kills when the
+// grace time ends.
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -59,7 +60,8 @@ void close_descriptors() {
   ::_exit(WIFEXITED(status) ? WEXITSTATUS(status) : cannot_run);
 }
 
-/// True if `status` is that of a process that a signal to the whole group ended, and other processes of it still run.
+/// True if `status` is that of a process that a signal to the whole group ended, and other processes of the group
+/// still run.
 bool others_are_ending(int status) {
   sigset_t pending;  // the guard has blocked all signals
   if (!WIFSIGNALED(status) || ::sigpending(&pending) != 0 || ::sigismember(&pending, WTERMSIG(status)) != 1)

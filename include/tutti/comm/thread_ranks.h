@@ -8,8 +8,8 @@
 namespace tutti {
 
 /// Returns the communicators of `size` ranks of one group, by rank. Each may be used by its own thread. The ranks
-/// connect as processes do, with the same backends (but MPI), options and variables. `num_nodes` simulates that many
-/// nodes and must divide `size`. Throws UsageError, PeerError, TimeoutError.
+/// connect as processes do, with the same options and variables and with every backend but MPI. `num_nodes` simulates
+/// that many nodes and must divide `size`. Throws UsageError, PeerError, TimeoutError.
 std::vector<Communicator> make_thread_communicators(int size, const CommunicatorOptions& options = {},
                                                     int num_nodes = 1);
 
